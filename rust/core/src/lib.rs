@@ -1,0 +1,17 @@
+//! Key trees, schemas, mapped files, row copies and scheduling for dictionaries of tensors.
+//!
+//! The crate knows neither Python nor torch: a tensor is an address, a shape and a [`schema::DType`] to it, and a
+//! dictionary of tensors is a tree of named leaves. One subject is one module.
+pub mod balance;
+pub mod error;
+pub mod file;
+pub mod key;
+pub mod layout;
+pub mod memmap;
+pub mod metadata;
+pub mod rows;
+pub mod schedule;
+pub mod schema;
+pub mod tree;
+
+pub use error::{Error, Result};

@@ -1,0 +1,20 @@
+//! The one way from Python into the core crate: decides about the GIL and maps the error.
+
+use pyo3::prelude::*;
+
+/// Work on fewer bytes than this is done before another thread could use the GIL that it would release.
+const WORTH_RELEASING: u64 = 32 * 1024;
+
+/// Runs `work`, which touches about `bytes` bytes, and raises its error. The GIL is released when that is worth it.
+pub(crate) fn enter<R: Send>(
+    py: Python<'_>,
+    bytes: u64,
+    work: impl FnOnce() -> tensordict_core::Result<R> + Send,
+) -> PyResult<R> {
+    let done = if bytes >= WORTH_RELEASING {
+        py.detach(work)
+    } else {
+        work()
+    };
+    done.map_err(|error| crate::error::raise(&error))
+}

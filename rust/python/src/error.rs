@@ -1,0 +1,17 @@
+//! Errors of the core crate as Python exceptions: the one match.
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use tensordict_core::Error;
+
+/// The Python exception for `error`: its type says the kind, its text is the error's own.
+pub(crate) fn raise(error: &Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Io { source, path, .. } => match source.raw_os_error() {
+            Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
+            None => PyOSError::new_err(text),
+        },
+        _ => PyRuntimeError::new_err(text),
+    }
+}
