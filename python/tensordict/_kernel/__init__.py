@@ -1,1 +1,1 @@
-"""To be written."""
+"""What every other part stands on: keys, indices, settings, the native functions."""

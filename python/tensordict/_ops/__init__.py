@@ -1,1 +1,1 @@
-"""To be written."""
+"""The methods of every tensordict, a capability a file, each written once on the waist."""

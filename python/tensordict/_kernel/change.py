@@ -1,0 +1,44 @@
+"""What an operation on batch dimensions does to a tree: to each leaf, to each batch size, to the names of dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Size
+
+from tensordict._types import Names
+
+
+class Change:
+    """A change of the leading batch dimensions, the same for every node and leaf of a tree.
+
+    A node below the root may have more batch dimensions than the root; those stay as they are, behind the new ones.
+
+    Attributes:
+        leaf: what is applied to each leaf.
+        consumed: number of leading dimensions that `prefix` replaces.
+        prefix: the leading dimensions after the change.
+        origins: for each dimension of `prefix` the dimension it comes from, or None for a new one.
+    """
+
+    __slots__ = ("consumed", "leaf", "origins", "prefix")
+
+    def __init__(
+        self, leaf: Callable[[Any], Any], consumed: int, prefix: Size, origins: Sequence[int | None]
+    ) -> None:
+        self.leaf = leaf
+        self.consumed = consumed
+        self.prefix = prefix
+        self.origins = origins
+
+    def shape(self, shape: Size) -> Size:
+        """The shape of a node or leaf that had `shape`."""
+        return Size(self.prefix + shape[self.consumed :])
+
+    def names(self, names: Names) -> Names:
+        """The names of the dimensions of a node that had `names`."""
+        if names is None:
+            return None
+        head = [None if origin is None else names[origin] for origin in self.origins]
+        return head + names[self.consumed :]

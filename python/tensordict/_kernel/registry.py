@@ -1,0 +1,33 @@
+"""What is a node of a tree and what is a leaf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict._types import TensorCollection
+
+
+def is_node(value: object) -> bool:
+    """Whether `value` is a container, that is, has entries of its own."""
+    return isinstance(value, TensorCollection)
+
+
+def is_tensor_collection(datatype: type | Any) -> bool:
+    """Whether a class, or the class of an object, is a tensordict or a tensorclass.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> is_tensor_collection(TensorDict()), is_tensor_collection(TensorDict), is_tensor_collection(torch.ones(()))
+    (True, True, False)
+    """
+    return issubclass(datatype if isinstance(datatype, type) else type(datatype), TensorCollection)
+
+
+def default_is_leaf(cls: type) -> bool:
+    """The `is_leaf` of most methods: every class that is not a tensordict or tensorclass is the class of a leaf."""
+    return not issubclass(cls, TensorCollection)
+
+
+def is_leaf_nontensor(cls: type) -> bool:
+    """The `is_leaf` that also counts holders of Python objects as leaves."""
+    return not issubclass(cls, TensorCollection) or bool(getattr(cls, "_is_non_tensor", False))

@@ -1,0 +1,71 @@
+"""Switches that users may set, each usable as a setter, a context manager and a decorator."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Flag:
+    """A named boolean of the process, read from the environment once."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, default: bool, variable: str = "") -> None:
+        text = os.environ.get(variable, "") if variable else ""
+        self.value = default if not text else text.strip().lower() in ("1", "true", "yes", "on")
+
+
+class FlagScope:
+    """Sets a flag for a `with` block, a decorated function, or (by `set`) from now on."""
+
+    _flag: Flag
+
+    def __init__(self, mode: bool = True) -> None:
+        self._mode = bool(mode)
+        self._saved: list[bool] = []
+
+    def set(self) -> None:
+        """Sets the flag until it is set again."""
+        self._flag.value = self._mode
+
+    def __enter__(self) -> FlagScope:
+        self._saved.append(self._flag.value)
+        self.set()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._flag.value = self._saved.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def scoped(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(self._mode):
+                return function(*args, **kwargs)
+
+        return scoped  # type: ignore[return-value]
+
+
+GET_DEFAULTS_TO_NONE = Flag(True, "TD_GET_DEFAULTS_TO_NONE")
+
+
+class set_get_defaults_to_none(FlagScope):  # noqa: N801 - a public name that reads as a verb
+    """Chooses what `get` of a missing key does: return `None` (True, the default) or raise a `KeyError` (False).
+
+    Args:
+        set_to_none: the behaviour, until the end of the `with` block, or for good with `.set()`.
+    """
+
+    _flag = GET_DEFAULTS_TO_NONE
+
+    def __init__(self, set_to_none: bool = True) -> None:
+        super().__init__(set_to_none)
+
+
+def get_defaults_to_none(set_to_none: bool = True) -> bool:
+    """Whether `get` of a missing key returns `None`."""
+    return GET_DEFAULTS_TO_NONE.value

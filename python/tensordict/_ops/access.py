@@ -1,0 +1,270 @@
+"""Reading and writing entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, through_leaf
+from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
+from tensordict._ops.coerce import as_tensor, coerce
+from tensordict._ops.waist import Waist
+from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
+
+Write = tuple[Any, str, Any, bool]  # (node, key, checked value, whether to write into the storage that is there)
+
+
+def descend(node: Any, path: Path) -> Any:
+    """The entry at `path`.
+
+    Raises:
+        KeyError: a key is missing.
+        ValueError: the path goes on below a leaf.
+    """
+    value = node
+    for place, key in enumerate(path):
+        if not isinstance(value, TensorCollection):
+            raise through_leaf(path[place - 1], value, key_of(path[place:]))
+        value = value._get_str(key)  # type: ignore[attr-defined]
+    return value
+
+
+class AccessOps(Waist):
+    """Get, set, delete, and their bulk forms."""
+
+    __slots__ = ()
+
+    def _check_unlocked(self) -> None:
+        if self.is_locked:
+            raise RuntimeError(LOCKED.format(name=type(self).__name__))
+
+    def get(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        """The entry at `key`, or a default.
+
+        Args:
+            key: a string, or a tuple of strings for a nested entry.
+            default: returned where the key is missing; `None` if not given (see `set_get_defaults_to_none`).
+
+        Returns:
+            The stored leaf or node itself: no copy is made.
+
+        Raises:
+            KeyError: `key` is no key, or it is missing and defaults are switched off.
+        """
+        path = (key,) if type(key) is str else path_of(key)
+        try:
+            return self._get_str(path[0]) if len(path) == 1 else descend(self, path)
+        except (KeyError, _KeyThroughLeafError) as error:
+            default = args[0] if args else kwargs.get("default", NO_DEFAULT)
+            if default is not NO_DEFAULT:
+                return default
+            if GET_DEFAULTS_TO_NONE.value and isinstance(error, KeyError):
+                return None
+            raise
+
+    def get_at(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        """The rows at an index of the entry `key`: `get_at(key, index, default)`.
+
+        Raises:
+            KeyError: the key is missing and defaults are switched off.
+        """
+        index = kwargs.pop("index") if "index" in kwargs else kwargs.pop("idx") if "idx" in kwargs else args[0]
+        rest = args[1:] if args else ()
+        value = self.get(key, *rest, **kwargs)
+        default = rest[0] if rest else kwargs.get("default")
+        return default if value is default else value[index]
+
+    def set(
+        self, key: Key, item: Any, inplace: bool = False, *, non_blocking: bool = False, **kwargs: Any
+    ) -> Self:
+        """Stores `item` at `key`, making the nodes of a nested key that are not there.
+
+        Args:
+            key: a string, or a tuple of strings for a nested entry.
+            item: a tensor of shape `(*batch_size, *F)`, a tensordict, a mapping, a number, an array or a list. A tensor is
+                stored itself, not copied, unless it has to move to the device of the tensordict.
+            inplace: write into the storage of the entry, if there is one.
+            non_blocking: for a move between devices.
+
+        Raises:
+            RuntimeError: the tensordict is locked, or the leading dimensions of `item` are not the batch size.
+            KeyError: `key` is no key, or goes on below a leaf.
+        """
+        if type(key) is str:
+            if inplace and key in self._fields():
+                return self.set_(key, item, non_blocking=non_blocking)
+            if self.is_locked:
+                self._check_unlocked()
+            self._set_str(key, coerce(self, key, item, non_blocking))
+            return self
+        self._write([self._plan_set(path_of(key), item, inplace, non_blocking)], non_blocking)
+        return self
+
+    def _plan_set(self, path: Path, item: Any, inplace: bool, non_blocking: bool, ignore_lock: bool = False) -> Write:
+        """The write that stores `item` at `path`, checked, with nothing changed yet."""
+        node: Any = self
+        for place, key in enumerate(path[:-1]):
+            below = node._fields().get(key)
+            if below is None:
+                return self._plan_branch(node, path[place:], item, non_blocking, ignore_lock)
+            if not isinstance(below, TensorCollection):
+                raise KeyError(f"the entry {key_of(path[: place + 1])!r} is a {type(below).__name__}: it cannot hold {path!r}")
+            node = below
+        last = path[-1]
+        if inplace and last in node._fields():
+            target = node._get_str(last)
+            return node, last, _fitting(node, last, target, item), True
+        if not ignore_lock:
+            node._check_unlocked()
+        return node, last, coerce(node, last, item, non_blocking), False
+
+    def _plan_branch(self, node: Any, path: Path, item: Any, non_blocking: bool, ignore_lock: bool) -> Write:
+        """The write of a new branch: its nodes are made and filled before the first is attached."""
+        if not ignore_lock:
+            node._check_unlocked()
+        leaf_node = branch = node._rebuild({}, node.batch_size, node.device, node._names)
+        for key in path[1:-1]:
+            below = leaf_node._rebuild({}, node.batch_size, node.device, node._names)
+            leaf_node._set_str(key, below)
+            leaf_node = below
+        leaf_node._set_str(path[-1], coerce(leaf_node, path[-1], item, non_blocking))
+        return node, path[0], branch, False
+
+    def _write(self, writes: list[Write], non_blocking: bool) -> None:
+        """Executes checked writes."""
+        for node, key, value, into in writes:
+            if not into:
+                node._set_str(key, value)
+            else:
+                target = node._get_str(key)
+                if isinstance(target, TensorCollection):
+                    target.update_(value, non_blocking=non_blocking)  # type: ignore[attr-defined]
+                elif target is not value:
+                    target.copy_(value, non_blocking=non_blocking)
+
+    def set_(self, key: Key, item: Any, *, non_blocking: bool = False) -> Self:
+        """Writes `item` into the storage of the entry `key`, also of a locked tensordict.
+
+        Raises:
+            KeyError: there is no such entry.
+            RuntimeError: `item` does not fit the shape of the entry.
+        """
+        path = path_of(key)
+        node = self if len(path) == 1 else descend(self, path[:-1])
+        target = node._get_str(path[-1])
+        self._write([(node, path[-1], _fitting(node, path[-1], target, item), True)], non_blocking)
+        return self
+
+    def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
+        """Writes `value` into the rows at `index` of the entry `key`.
+
+        Raises:
+            KeyError: there is no such entry.
+            RuntimeError: `value` does not fit the rows.
+        """
+        target = descend(self, path_of(key))
+        if isinstance(target, Tensor) and isinstance(value, (list, tuple)):
+            value = as_tensor(str(key), value, target.device)
+        target[index] = value
+        return self
+
+    def setdefault(self, key: Key, default: Any, inplace: bool = False) -> Any:
+        """The entry at `key`, which is set to `default` first if it is missing."""
+        value = self.get(key, None)
+        if value is None:
+            self.set(key, default, inplace=inplace)
+            value = self.get(key)
+        return value
+
+    def fill_(self, key: Key, value: Any) -> Self:
+        """Writes the number `value` into every element of the entry `key`, or of every leaf below it."""
+        target = descend(self, path_of(key))
+        if isinstance(target, TensorCollection):
+            for leaf in target.values(True, True):  # type: ignore[attr-defined]
+                leaf.fill_(value)
+        else:
+            target.fill_(value)
+        return self
+
+    def pop(self, key: Key, default: Any = NO_DEFAULT) -> Any:
+        """Removes the entry `key` and returns it, or `default` where it is missing.
+
+        Raises:
+            KeyError: the key is missing and no default was given.
+            RuntimeError: the tensordict is locked.
+        """
+        self._check_unlocked()
+        try:
+            value = descend(self, path_of(key))
+        except (KeyError, _KeyThroughLeafError):
+            if default is NO_DEFAULT:
+                raise
+            return default
+        self.del_(key)
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        """Removes the entry that was set last, and returns its key and value.
+
+        Raises:
+            KeyError: there is no entry.
+        """
+        self._check_unlocked()
+        fields = self._fields()
+        if not fields:
+            raise KeyError(f"popitem of a {type(self).__name__} without entries")
+        key = next(reversed(fields))
+        value = fields[key]
+        self._del_str(key)
+        return key, value
+
+    def del_(self, key: Key) -> Self:
+        """Removes the entry `key`.
+
+        Raises:
+            KeyError: the key is missing.
+            RuntimeError: the tensordict is locked.
+        """
+        path = path_of(key)
+        node = self if len(path) == 1 else descend(self, path[:-1])
+        node._check_unlocked()
+        node._del_str(path[-1])
+        return self
+
+    def clear(self) -> Self:
+        """Removes all entries."""
+        self._check_unlocked()
+        for key in list(self._fields()):
+            self._del_str(key)
+        return self
+
+    def replace(self, *args: Any, **kwargs: Any) -> Self:
+        """A shallow copy with the entries of a mapping, a tensordict or keywords set in it.
+
+        Leaves that are not replaced are shared with this tensordict.
+        """
+        if len(args) > 1 or (args and kwargs):
+            raise ValueError(f"replace takes one mapping or keywords, got {len(args)} arguments and {len(kwargs)} keywords")
+        return self.copy().update(args[0] if args else kwargs)  # type: ignore[attr-defined, no-any-return]
+
+
+def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
+    """`item` in a form that can be written into `target`."""
+    if isinstance(target, TensorCollection):
+        if not isinstance(item, (TensorCollection, Mapping)):
+            raise _InplaceWriteError(f"the entry {key!r} is a tensordict: a {type(item).__name__} cannot be written into it")
+        return item
+    if not isinstance(item, Tensor):
+        if isinstance(item, (TensorCollection, Mapping)):
+            raise _InplaceWriteError(f"the entry {key!r} is a tensor: a {type(item).__name__} cannot be written into it")
+        item = as_tensor(key, item, target.device)
+    if item.shape != target.shape:
+        raise _InplaceWriteError(
+            f"Failed to update {key!r} in {type(node).__name__} with keys {sorted(node._fields())}: the value of shape "
+            f"{item.shape} does not fit the entry of shape {target.shape}"
+        )
+    return item

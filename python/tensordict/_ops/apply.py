@@ -1,0 +1,189 @@
+"""Applying a function to every leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.errors import _KeyThroughLeafError
+from tensordict._kernel.registry import default_is_leaf
+from tensordict._ops.coerce import as_device, as_size, coerce
+from tensordict._ops.waist import Waist
+from tensordict._types import NO_DEFAULT, Path, TensorCollection
+
+
+class _Apply:
+    """One application: what it calls, and how it builds the results."""
+
+    __slots__ = ("batch_size", "default", "device", "filter_empty", "fn", "into", "is_leaf", "names", "nested_keys", "with_key")
+
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        self.fn = fn
+        self.batch_size = options["batch_size"]
+        self.device = options["device"]
+        self.names = options["names"]
+        self.default = options["default"]
+        self.filter_empty: bool | None = options["filter_empty"]
+        self.is_leaf: Callable[[type], bool] = options["is_leaf"]
+        self.with_key: bool = options["with_key"]
+        self.nested_keys: bool = options["nested_keys"]
+        self.into: bool = options["into"]
+
+    def node(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
+        """The result for `node`, or None where it has no entries and is to be left out."""
+        target = out if out is not None else self._start(node)
+        fields = target._fields()
+        changed = False
+        for key, value in node._fields().items():
+            beside = tuple([self._beside(other, key, value) for other in others])
+            if isinstance(value, TensorCollection) and not self.is_leaf(type(value)):
+                below = None if out is None else fields.get(key)
+                result = self.node(value, beside, (*path, key), below)
+            else:
+                result = self._call(path, key, value, beside)
+            if result is not None:
+                changed = True
+                self._store(target, key, result, out is not None)
+        if not changed and self._drops(node):
+            return None
+        return target
+
+    def _drops(self, node: Any) -> bool:
+        """Whether a node without results is left out: if asked, and else if it had entries before."""
+        return bool(node._fields()) if self.filter_empty is None else self.filter_empty
+
+    def _start(self, node: Any) -> Any:
+        batch_size = node.batch_size if self.batch_size is None else self.batch_size
+        device = node.device if self.device is NO_DEFAULT else self.device
+        names = node._names if self.names is NO_DEFAULT and self.batch_size is None else self.names
+        return node._rebuild({}, batch_size, device, None if names is NO_DEFAULT else names)
+
+    def _beside(self, other: Any, key: str, value: Any) -> Any:
+        if other is None or other is self.default:
+            return self.default
+        if self.default is NO_DEFAULT:
+            return other._get_str(key)
+        try:
+            return other._get_str(key)
+        except (KeyError, _KeyThroughLeafError):
+            return self.default
+
+    def _call(self, path: Path, key: str, value: Any, beside: tuple[Any, ...]) -> Any:
+        if not self.with_key:
+            return self.fn(value, *beside)
+        name = (*path, key) if self.nested_keys and path else key
+        return self.fn(name, value, *beside)
+
+    def _store(self, target: Any, key: str, result: Any, existing: bool) -> None:
+        if isinstance(result, TensorCollection):
+            if target._fields().get(key) is not result:
+                target._set_str(key, result)
+            return
+        current = target._fields().get(key) if existing else None
+        if isinstance(current, Tensor):
+            if current is not result:
+                target.set_(key, result)
+        elif existing and target.is_locked:
+            target.set(key, result)
+        else:
+            target._set_str(key, coerce(target, key, result))
+
+
+class ApplyOps(Waist):
+    """`apply` and its relatives."""
+
+    __slots__ = ()
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        *others: Any,
+        batch_size: Any = None,
+        device: Any = NO_DEFAULT,
+        names: Any = NO_DEFAULT,
+        inplace: bool = False,
+        default: Any = NO_DEFAULT,
+        filter_empty: bool | None = None,
+        propagate_lock: bool = False,
+        call_on_nested: bool = False,
+        is_leaf: Callable[[type], bool] | None = None,
+        out: Any = None,
+        **constructor_kwargs: Any,
+    ) -> Any:
+        """A tensordict of the results of `fn(leaf, *leaves_of_others)` for each leaf.
+
+        Args:
+            fn: called with each leaf; where it returns None the entry is left out.
+            *others: tensordicts whose leaves of the same keys are passed too.
+            batch_size: the batch size of the result and of all nodes in it; that of this tensordict if not given.
+            device: the device label of the result; that of this tensordict if not given.
+            names: names of the batch dimensions of the result.
+            inplace: write the results into the leaves of this tensordict, and return it.
+            default: passed for a leaf that one of `others` lacks.
+            filter_empty: leave out nodes without results; not given, those that had entries before.
+            propagate_lock: lock the result if this tensordict is locked.
+            call_on_nested: call `fn` with the entries of the first level, nodes included.
+            is_leaf: which classes of entries `fn` is called with.
+            out: a tensordict to write the results into.
+
+        Raises:
+            KeyError: one of `others` lacks a key, and there is no default.
+            RuntimeError: a result does not fit the batch size.
+        """
+        leaf = is_leaf or ((lambda cls: True) if call_on_nested else default_is_leaf)
+        options = {"batch_size": batch_size, "device": device, "names": names, "default": default, "filter_empty": filter_empty}
+        return _run(self, fn, others, options, (inplace, out, propagate_lock), leaf, False, False)
+
+    def named_apply(
+        self,
+        fn: Callable[..., Any],
+        *others: Any,
+        nested_keys: bool = False,
+        batch_size: Any = None,
+        device: Any = NO_DEFAULT,
+        names: Any = NO_DEFAULT,
+        inplace: bool = False,
+        default: Any = NO_DEFAULT,
+        filter_empty: bool | None = None,
+        propagate_lock: bool = False,
+        call_on_nested: bool = False,
+        is_leaf: Callable[[type], bool] | None = None,
+        out: Any = None,
+        **constructor_kwargs: Any,
+    ) -> Any:
+        """`apply` of `fn(key, leaf, *leaves_of_others)`; the key is the last part, or all of it with `nested_keys`."""
+        leaf = is_leaf or ((lambda cls: True) if call_on_nested else default_is_leaf)
+        options = {"batch_size": batch_size, "device": device, "names": names, "default": default, "filter_empty": filter_empty}
+        return _run(self, fn, others, options, (inplace, out, propagate_lock), leaf, True, nested_keys)
+
+    def apply_(self, fn: Callable[..., Any], *others: Any, **kwargs: Any) -> Self:
+        """`apply` that writes the results into the leaves of this tensordict, and returns it."""
+        return self.apply(fn, *others, inplace=True, **kwargs)  # type: ignore[no-any-return]
+
+
+def _run(
+    node: Any,
+    fn: Callable[..., Any],
+    others: tuple[Any, ...],
+    options: dict[str, Any],
+    target: tuple[bool, Any, bool],
+    is_leaf: Callable[[type], bool],
+    with_key: bool,
+    nested_keys: bool,
+) -> Any:
+    inplace, out, propagate_lock = target
+    if options["batch_size"] is not None:
+        options["batch_size"] = as_size(options["batch_size"])
+    if options["device"] is not NO_DEFAULT:
+        options["device"] = as_device(options["device"])
+    into = node if inplace else out
+    plan = _Apply(fn, **options, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys, into=into is not None)
+    result = plan.node(node, others, (), into)
+    if into is not None:
+        return into
+    if propagate_lock and result is not None and node.is_locked:
+        result.lock_()
+    return result

@@ -1,0 +1,236 @@
+"""Batch size, names of dimensions, device label: the state that all entries share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._ops.coerce import as_size
+from tensordict._ops.waist import Waist, leaves_of
+from tensordict._types import Names
+
+
+class BatchOps(Waist):
+    """Queries and changes of what all entries share."""
+
+    __slots__ = ()
+
+    @property
+    def batch_size(self) -> Size:
+        """The leading dimensions that all entries share. Setting it checks every entry first."""
+        return self._batch_size  # type: ignore[attr-defined, no-any-return]
+
+    @batch_size.setter
+    def batch_size(self, value: Any) -> None:
+        size = as_size(value)
+        self._check_batch_size(size)
+        names = self._names
+        self._set_batch_size(size)
+        if names is not None:
+            self._set_names((names + [None] * len(size))[: len(size)])
+        for entry in self._fields().values():
+            if isinstance(entry, BatchOps) and entry.batch_size[: len(size)] != size:
+                entry.batch_size = size
+
+    def _check_batch_size(self, size: Size) -> None:
+        for key, entry in self._fields().items():
+            if isinstance(entry, BatchOps):
+                if entry.batch_size[: len(size)] != size:
+                    entry._check_batch_size(size)
+            elif entry.shape[: len(size)] != size:
+                raise RuntimeError(
+                    f"the {type(entry).__name__} {key} has shape {entry.shape} which is incompatible with the batch-size {size}."
+                )
+
+    @property
+    def shape(self) -> Size:
+        """The batch size, under the name that tensors have for it."""
+        return self.batch_size
+
+    @property
+    def batch_dims(self) -> int:
+        """Number of batch dimensions."""
+        return len(self.batch_size)
+
+    @property
+    def ndim(self) -> int:
+        """Number of batch dimensions."""
+        return len(self.batch_size)
+
+    def dim(self) -> int:
+        """Number of batch dimensions."""
+        return len(self.batch_size)
+
+    def ndimension(self) -> int:
+        """Number of batch dimensions."""
+        return len(self.batch_size)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The batch size, or one dimension of it."""
+        return self.batch_size if dim is None else self.batch_size[dim]
+
+    def numel(self) -> int:
+        """Number of elements of the batch; at least 1."""
+        return max(1, self.batch_size.numel())
+
+    def auto_batch_size_(self, batch_dims: int | None = None, keep_compliant_size: bool = False) -> Self:
+        """Sets the batch size to the longest that all leaves share, of at most `batch_dims` dimensions.
+
+        Args:
+            batch_dims: the most dimensions that are taken.
+            keep_compliant_size: change nothing below this tensordict.
+        """
+        for entry in self._fields().values():
+            if isinstance(entry, BatchOps):
+                entry.auto_batch_size_(batch_dims, keep_compliant_size)
+        shapes = [entry.shape for entry in self._fields().values()]
+        common = list(shapes[0]) if shapes else []
+        for shape in shapes[1:]:
+            length = 0
+            while length < min(len(common), len(shape)) and common[length] == shape[length]:
+                length += 1
+            common = common[:length]
+        self._set_batch_size(Size(common if batch_dims is None else common[:batch_dims]))
+        if self._names is not None:
+            self._set_names((self._names + [None] * len(common))[: len(self.batch_size)])
+        return self
+
+    # Device.
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of all entries, or None where they may be on several."""
+        return self._device  # type: ignore[attr-defined, no-any-return]
+
+    @device.setter
+    def device(self, value: Any) -> None:
+        raise RuntimeError(
+            "device cannot be set, since a tensor cannot change its device in place: use tensordict.to(device), which "
+            f"gives a tensordict on {value}"
+        )
+
+    def auto_device_(self) -> Self:
+        """Sets the device label to the device of the leaves, if it is one for all."""
+        devices = {leaf.device for leaf in leaves_of(self)}
+        self._label_device(devices.pop() if len(devices) == 1 else None)
+        return self
+
+    def clear_device_(self) -> Self:
+        """Removes the device label, here and below; the leaves stay where they are."""
+        self._label_device(None)
+        return self
+
+    def _label_device(self, device: torch.device | None) -> None:
+        self._set_device(device)
+        for part in self._parts():
+            if isinstance(part, BatchOps):
+                part._label_device(device)
+
+    def _device_type(self) -> str | None:
+        return None if self.device is None else self.device.type
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device label is a CUDA device."""
+        return self._device_type() == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the device label is the CPU."""
+        return self._device_type() == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether the device label is the meta device."""
+        return self._device_type() == "meta"
+
+    # Names.
+
+    @property
+    def names(self) -> list[str | None]:
+        """The names of the batch dimensions, None for a dimension without one."""
+        names = self._names
+        return [None] * len(self.batch_size) if names is None else list(names)
+
+    @names.setter
+    def names(self, value: Sequence[str | None] | None) -> None:
+        if value is None:
+            self._adopt_names(None)
+            return
+        names = [value] if isinstance(value, str) else list(value)
+        if len(names) != len(self.batch_size):
+            raise ValueError(
+                f"the length of the dimension names must equate the tensordict batch_dims attribute. Got {names} for "
+                f"batch_dims {len(self.batch_size)}."
+            )
+        given = [name for name in names if name is not None]
+        if len(set(given)) != len(given):
+            raise ValueError(f"some dimension names are non-unique: {names}.")
+        for name in given:
+            if not isinstance(name, str):
+                raise ValueError(f"dimension names are strings or None, got {name!r} of type {type(name).__name__}")
+        self._adopt_names(names if given else None)
+
+    def _has_names(self) -> bool:
+        return self._names is not None
+
+    def _adopt_names(self, names: Names) -> None:
+        """Sets the names of the first dimensions, here and in all nodes below; other dimensions keep theirs."""
+        dims = len(self.batch_size)
+        if names is None:
+            self._set_names(None)
+        else:
+            own = self._names or [None] * dims
+            merged = [*names, *own[len(names) :]]
+            self._set_names(merged if any(name is not None for name in merged) else None)
+        for part in self._parts():
+            if isinstance(part, BatchOps):
+                part._adopt_names(names)
+
+    # Leaf queries.
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype that all leaves have, or None where they differ."""
+        dtypes = {leaf.dtype for leaf in leaves_of(self)}
+        return dtypes.pop() if len(dtypes) == 1 else None
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether any leaf requires gradients."""
+        return any(leaf.requires_grad for leaf in leaves_of(self))
+
+    def is_floating_point(self) -> bool:
+        """Whether all leaves have a floating-point dtype."""
+        return all(leaf.is_floating_point() for leaf in leaves_of(self))
+
+    def is_contiguous(self) -> bool:
+        """Whether all leaves are contiguous."""
+        return all(leaf.is_contiguous() for leaf in leaves_of(self))
+
+    def bytes(self, *, count_duplicates: bool = True) -> int:
+        """Number of bytes of all leaves.
+
+        Args:
+            count_duplicates: count a tensor that is stored under several keys once for each.
+        """
+        return sum(leaf.numel() * leaf.element_size() for leaf in _counted(self, count_duplicates))
+
+    def param_count(self, *, count_duplicates: bool = True) -> int:
+        """Number of elements of all leaves; `count_duplicates` as for `bytes`."""
+        return sum(leaf.numel() for leaf in _counted(self, count_duplicates))
+
+    def __bool__(self) -> bool:
+        raise RuntimeError(
+            "Converting a tensordict to boolean value is not permitted. Use len(td.keys()) to test for keys, td.is_empty() "
+            "to test for leaves, or (a == b).all() / .any() to reduce a comparison."
+        )
+
+
+def _counted(node: Any, duplicates: bool) -> list[Tensor]:
+    leaves = leaves_of(node)
+    return leaves if duplicates else list({id(leaf): leaf for leaf in leaves}.values())

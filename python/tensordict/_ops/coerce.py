@@ -1,0 +1,143 @@
+"""Turning what a user gives into what a tensordict stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.errors import batch_mismatch
+from tensordict._types import TensorCollection
+
+
+def as_size(batch_size: Any) -> Size:
+    """A batch size given as a size, a list or tuple of integers, or one integer.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if type(batch_size) is Size:
+        return batch_size
+    if isinstance(batch_size, int):
+        return Size((batch_size,))
+    if isinstance(batch_size, Tensor):
+        return Size(batch_size.tolist())
+    try:
+        return Size(batch_size)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"batch_size must be an integer or a sequence of integers, got {batch_size!r} of type {type(batch_size).__name__}"
+        ) from None
+
+
+def as_device(device: Any) -> torch.device | None:
+    """A device given as a device, a string or an index; a CUDA device without an index gets the current one."""
+    if device is None:
+        return None
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
+    return device
+
+
+def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
+    """The leaf or node to store in `node` under `key` for `value`.
+
+    Tensors are stored as they are (moved to the device of `node`, if it has one); mappings become nodes; numbers, arrays
+    and lists become tensors; a node whose batch size or device does not fit is copied, its leaves shared.
+
+    Raises:
+        RuntimeError: the leading dimensions of `value` are not the batch size of `node`.
+        TypeError: `value` is of a type that a tensordict cannot hold.
+    """
+    if isinstance(value, Tensor):
+        return _coerce_tensor(node, key, value, non_blocking)
+    if isinstance(value, TensorCollection):
+        return coerce_node(node, value, non_blocking)
+    if isinstance(value, Mapping):
+        child = node._rebuild({}, node.batch_size, node.device, node._names)
+        fill(child, value, non_blocking)
+        return child
+    return _coerce_tensor(node, key, as_tensor(key, value, node.device), non_blocking, isinstance(value, Number))
+
+
+def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scalar: bool = False) -> Tensor:
+    batch_size = node.batch_size
+    if value.shape[: len(batch_size)] != batch_size:
+        raise batch_mismatch(key, batch_size, value.shape, scalar)
+    device = node.device
+    if device is not None and value.device != device:
+        value = value.to(device, non_blocking=non_blocking)
+    return value
+
+
+def coerce_node(node: Any, value: Any, non_blocking: bool = False) -> Any:
+    """A node as it is stored below `node`: itself where batch size, device and names fit, else a copy that shares leaves."""
+    batch_size = node.batch_size
+    if value.batch_size[: len(batch_size)] != batch_size:
+        value = _rebatched(node, value, non_blocking)
+    device = node.device
+    if device is not None and value.device != device:
+        value = value.to(device, non_blocking=non_blocking)
+    return _with_names(node, value)
+
+
+def _rebatched(node: Any, value: Any, non_blocking: bool) -> Any:
+    child = value._rebuild({}, node.batch_size, value.device, None)
+    for key, entry in value._fields().items():
+        child._set_str(key, coerce(child, key, entry, non_blocking))
+    return child
+
+
+def _with_names(node: Any, value: Any) -> Any:
+    """Gives the names of the shared dimensions to whichever side lacks them; the names of `node` win."""
+    outer, inner = node._names, value._names
+    if outer is None and inner is None:
+        return value
+    dims = len(node.batch_size)
+    if outer is None:
+        if any(name is not None for name in inner[:dims]):
+            node._adopt_names(inner[:dims])
+        return value
+    names = [*outer, *(inner[dims:] if inner is not None else [None] * (len(value.batch_size) - dims))]
+    if names != inner:
+        value._adopt_names(names)
+    return value
+
+
+def as_tensor(key: str, value: Any, device: torch.device | None) -> Tensor:
+    """A number, array or (nested) list of numbers or tensors as a tensor.
+
+    Raises:
+        TypeError: the value is none of these; it names the key and the type.
+    """
+    try:
+        if isinstance(value, (bool, int, float, complex)):
+            return torch.tensor(value, device=device)
+        if isinstance(value, np.ndarray):
+            return torch.as_tensor(value, device=device)
+        if isinstance(value, np.generic):
+            return torch.as_tensor(value, device=device)
+        if isinstance(value, (list, tuple)):
+            if value and all(isinstance(item, Tensor) for item in value):
+                return torch.stack(list(value))
+            return torch.tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"the value of key {key!r}, a {type(value).__name__}, cannot become a tensor: {error}") from error
+    raise TypeError(
+        f"the value of key {key!r} is a {type(value).__name__}; expected a tensor, a tensordict, a mapping, a number, an "
+        "array or a list of numbers"
+    )
+
+
+def fill(node: Any, source: Mapping[Any, Any], non_blocking: bool = False) -> None:
+    """Stores every entry of `source` in a new, unlocked `node`."""
+    for key, value in source.items():
+        if type(key) is str:
+            node._set_str(key, coerce(node, key, value, non_blocking))
+        else:
+            node.set(key, value, non_blocking=non_blocking)

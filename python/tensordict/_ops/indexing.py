@@ -1,0 +1,146 @@
+"""Indexing: rows at an index, writes into rows, iteration over the first dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.index import Index, parse
+from tensordict._kernel.keys import is_key
+from tensordict._ops.access import descend
+from tensordict._ops.coerce import as_tensor
+from tensordict._ops.keys import KeyOps
+from tensordict._ops.update import Copy, _check_copy, _plan_copies
+from tensordict._ops.waist import leaves_of
+from tensordict._types import IndexType, TensorCollection
+
+
+class IndexOps(KeyOps):
+    """`td[index]`, `td[index] = value`, `len`, iteration."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: IndexType) -> Any:
+        """The entry at a key, or the rows at an index of the batch dimensions.
+
+        A key is a string or a tuple of strings. An index is what torch takes, but it may only use batch dimensions:
+        integers, slices and None give views, integer and boolean tensors, arrays, lists and ranges give copies.
+
+        Raises:
+            KeyError: the key is missing.
+            IndexError: the index is out of bounds, has too many elements or a type that torch does not take.
+        """
+        return self._get_key(index) if is_key(index) else self._get_rows(index)
+
+    def _get_key(self, key: Any) -> Any:
+        from_path: list[str] = []
+        _flatten_into(key, from_path)
+        return descend(self, tuple(from_path))
+
+    def _get_rows(self, index: IndexType) -> Any:
+        if index is Ellipsis or (type(index) is slice and index == slice(None)):
+            return self
+        if type(index) is tuple and is_key(index):
+            return self._get_key(index)
+        return self._index(parse(index, self.batch_size))
+
+    def __getitems__(self, index: Any) -> Self:
+        """The rows of a list of integers: what a `DataLoader` asks for a batch, in one call."""
+        return self._index(parse(torch.as_tensor(index), self.batch_size))
+
+    def __setitem__(self, index: IndexType, value: Any) -> None:
+        """Sets the entry at a key, or writes `value` into the rows at an index; all leaves, or none if one does not fit.
+
+        Raises:
+            RuntimeError: `value` does not fit, or the tensordict is locked and an entry would be added.
+            IndexError: the index is out of bounds.
+        """
+        self._set_item(index, value)
+
+    def _set_item(self, index: IndexType, value: Any) -> None:
+        if is_key(index):
+            self.set(index, value)
+        else:
+            self._assign(parse(index, self.batch_size), value)
+
+    def __len__(self) -> int:
+        return self.batch_size[0] if self.batch_size else 0
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.batch_size:
+            raise TypeError("iteration over a 0-d tensordict. Use keys(), values() or items() to iterate over its entries.")
+        return iter(self.unbind(0))  # type: ignore[attr-defined, no-any-return]
+
+
+
+def _flatten_into(key: Any, out: list[str]) -> None:
+    for part in key:
+        if isinstance(part, str):
+            out.append(part)
+        else:
+            _flatten_into(part, out)
+
+
+def assign_rows(node: Any, index: Index, value: Any) -> None:
+    """Writes a tensordict, a mapping, a tensor or a number into the rows at `index` of a dict-backed node."""
+    copies: list[Copy] = []
+    fresh: list[tuple[str, Any]] = []
+    if isinstance(value, (TensorCollection, Mapping)):
+        if isinstance(value, TensorCollection):
+            _check_rows(node, index, value.batch_size)  # type: ignore[attr-defined]
+        known, unknown = _split_known(node, value)
+        _plan_copies(node, known, index, None, copies)
+        fresh = [(key, _fresh_rows(node, index, key, item)) for key, item in unknown.items()]
+        if fresh:
+            node._check_unlocked()
+    else:
+        for leaf in leaves_of(node):
+            item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, leaf.device)
+            if isinstance(item, Tensor):
+                _check_copy("value", leaf, item, index)
+            copies.append((leaf, item))
+    for leaf, item in copies:
+        leaf[index.key] = item
+    for key, item in fresh:
+        node._set_str(key, item)
+
+
+def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
+    try:
+        fits = torch.broadcast_shapes(batch_size, index.prefix) == index.prefix
+    except RuntimeError:
+        fits = False
+    if not fits or len(batch_size) < len(index.prefix):
+        raise RuntimeError(
+            f"indexed destination TensorDict batch size is {index.prefix} (batch_size = {node.batch_size}, "
+            f"index={index.key}), which differs from the source batch size {batch_size}"
+        )
+
+
+def _split_known(node: Any, value: Any) -> tuple[dict[Any, Any], dict[str, Any]]:
+    fields = node._fields()
+    items = value._fields() if isinstance(value, TensorCollection) else value
+    known = {key: item for key, item in items.items() if key in node}
+    return known, {key: item for key, item in items.items() if key not in fields and key not in known}
+
+
+def _fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
+    """An entry of zeros whose rows at `index` are `item`."""
+    batch_size = node.batch_size
+    inner = len(index.prefix)
+    if isinstance(item, (TensorCollection, Mapping)):
+        if isinstance(item, Mapping):
+            item = node._rebuild({}, index.prefix).update(item)
+        child = node._rebuild({}, Size((*batch_size, *item.batch_size[inner:])), node.device)
+        for name, below in item._fields().items():
+            child._set_str(name, _fresh_rows(node, index, name, below))
+        return child
+    if not isinstance(item, Tensor):
+        item = as_tensor(key, item, node.device)
+    out = item.new_zeros((*batch_size, *item.shape[inner:]))
+    out[index.key] = item
+    return out

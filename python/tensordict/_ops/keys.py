@@ -1,0 +1,472 @@
+"""Keys and structure: views of the entries, selections, renames, flat and nested forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from typing import Any
+
+from torch import Size
+from typing_extensions import Self
+
+from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
+from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.registry import default_is_leaf
+from tensordict._ops.access import AccessOps, descend
+from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
+
+IsLeaf = Callable[[type], bool]
+
+
+def sort_key(key: Key) -> str:
+    """What keys are sorted by: their parts joined by dots."""
+    return key if isinstance(key, str) else ".".join(key)
+
+
+def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[tuple[Key, Any]]) -> None:
+    """Appends `(key, entry)` for every entry below `node`; what is below an entry comes before it."""
+    for name, value in node._fields().items():
+        key: Key = (*prefix, name) if prefix else name
+        if not isinstance(value, TensorCollection):
+            out.append((key, value))
+            continue
+        leaf = is_leaf(type(value))
+        if not leaf:
+            walk(value, (*prefix, name), leaves_only, is_leaf, out)
+        if leaf or not leaves_only:
+            out.append((key, value))
+
+
+class TreeKeys(KeysView):  # type: ignore[type-arg]
+    """The keys of a tensordict, nested ones included if asked: a set-like view that follows the tensordict."""
+
+    def __init__(
+        self, tensordict: Any, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool
+    ) -> None:
+        self.tensordict = tensordict
+        self.include_nested = include_nested
+        self.leaves_only = leaves_only
+        self.is_leaf = is_leaf
+        self.sort = sort
+
+    def __iter__(self) -> Iterator[Key]:
+        pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort)
+        return iter([key for key, _ in pairs])
+
+    def __len__(self) -> int:
+        return len(self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, False))
+
+    def __contains__(self, key: object) -> bool:
+        path = path_of(key)
+        if len(path) > 1 and not self.include_nested:
+            return False
+        try:
+            value = descend(self.tensordict, path)
+        except (KeyError, _KeyThroughLeafError):
+            return False
+        return not (self.leaves_only and self._node(value))
+
+    def _node(self, value: Any) -> bool:
+        return isinstance(value, TensorCollection) and not (self.is_leaf or default_is_leaf)(type(value))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({list(self)},\n    include_nested={self.include_nested},\n"
+            f"    leaves_only={self.leaves_only})"
+        )
+
+
+class KeyOps(AccessOps):
+    """Views of the entries and changes of the structure."""
+
+    __slots__ = ()
+
+    def _pairs(
+        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool
+    ) -> list[tuple[Key, Any]]:
+        out: list[tuple[Key, Any]] = []
+        leaf = default_is_leaf if is_leaf is None else is_leaf
+        if include_nested:
+            walk(self, (), leaves_only, leaf, out)
+        else:
+            out = list(self._fields().items())
+            if leaves_only:
+                out = [(k, v) for k, v in out if not isinstance(v, TensorCollection) or leaf(type(v))]
+        if sort:
+            out.sort(key=lambda pair: sort_key(pair[0]))
+        return out
+
+    def keys(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        is_leaf: IsLeaf | None = None,
+        *,
+        sort: bool = False,
+    ) -> KeysView[Any]:
+        """A view of the keys.
+
+        Args:
+            include_nested: also the keys below, as tuples.
+            leaves_only: without the keys of nodes.
+            is_leaf: which classes count as leaves; all that are no tensordicts, if not given.
+            sort: in alphabetical order instead of the order in which they were set.
+        """
+        if not (include_nested or leaves_only or sort):
+            return self._fields().keys()
+        return TreeKeys(self, include_nested, leaves_only, is_leaf, sort)
+
+    def values(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        is_leaf: IsLeaf | None = None,
+        *,
+        sort: bool = False,
+    ) -> Iterable[Any]:
+        """The entries, in the order of `keys` with the same arguments."""
+        if not (include_nested or leaves_only or sort):
+            return self._fields().values()
+        return iter([value for _, value in self._pairs(include_nested, leaves_only, is_leaf, sort)])
+
+    def items(
+        self,
+        include_nested: bool = False,
+        leaves_only: bool = False,
+        is_leaf: IsLeaf | None = None,
+        *,
+        sort: bool = False,
+    ) -> Iterable[tuple[Any, Any]]:
+        """The pairs of key and entry, in the order of `keys` with the same arguments."""
+        if not (include_nested or leaves_only or sort):
+            return self._fields().items()
+        return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
+
+    @property
+    def sorted_keys(self) -> list[str]:
+        """The keys of the first level in alphabetical order."""
+        return sorted(self._fields())
+
+    def __contains__(self, key: object) -> bool:
+        if type(key) is str:
+            return key in self._fields()
+        try:
+            path = path_of(key)
+        except KeyError as error:
+            raise RuntimeError(f"key must be a NestedKey (a string or a tuple of strings), got {key!r}") from error
+        try:
+            descend(self, path)
+        except (KeyError, _KeyThroughLeafError):
+            return False
+        return True
+
+    def __delitem__(self, key: Key) -> None:
+        self.del_(key)
+
+    def is_empty(self) -> bool:
+        """Whether there is no leaf, at any depth."""
+        return all(isinstance(value, TensorCollection) and value.is_empty() for value in self._fields().values())  # type: ignore[attr-defined]
+
+    @property
+    def depth(self) -> int:
+        """Number of levels below the first one: 0 without nested nodes."""
+        below = [value.depth for value in self._fields().values() if isinstance(value, KeyOps)]
+        return 1 + max(below) if below else 0
+
+    def entry_class(self, key: Key) -> type:
+        """The class of the entry `key`."""
+        return type(descend(self, path_of(key)))
+
+    def get_item_shape(self, key: Key) -> Size:
+        """The shape of the leaf, or the batch size of the node, at `key`."""
+        return Size(descend(self, path_of(key)).shape)
+
+    def create_nested(self, key: Key) -> Self:
+        """Puts an empty node at `key`, with the batch size, device and names of its parent; replaces what is there."""
+        path = path_of(key)
+        node: Any = self
+        for name in path[:-1]:
+            below = node._fields().get(name)
+            if not isinstance(below, TensorCollection):
+                below = self._nested_in(node, name)
+            node = below
+        self._nested_in(node, path[-1])
+        return self
+
+    @staticmethod
+    def _nested_in(node: Any, name: str) -> Any:
+        node._check_unlocked()
+        child = node._rebuild({}, node.batch_size, node.device, node._names)
+        node._set_str(name, child)
+        return child
+
+    def filter_empty_(self) -> Self:
+        """Removes the nodes below that hold no leaf."""
+        for key, value in list(self._fields().items()):
+            if isinstance(value, KeyOps):
+                if value.is_empty():
+                    self.del_(key)
+                else:
+                    value.filter_empty_()
+        return self
+
+    def rename_key_(self, old_key: Key, new_key: Key, safe: bool = False) -> Self:
+        """Moves the entry `old_key` to `new_key`.
+
+        Args:
+            old_key: the key of an entry.
+            new_key: its new key; an entry that is there is replaced.
+            safe: raise instead of replacing.
+
+        Raises:
+            KeyError: `old_key` is missing, or `new_key` is there and `safe` is set.
+        """
+        self._check_unlocked()
+        old, new = path_of(old_key), path_of(new_key)
+        value = descend(self, old)
+        if safe and new_key in self:
+            raise KeyError(f"key {key_of(new)} already present in {type(self).__name__}.")
+        if old == new:
+            return self
+        self.set(key_of(new), value)
+        self.del_(key_of(old))
+        return self
+
+    def rename_keys(self, mapping: Mapping[Key, Key], *, strict: bool = True) -> Self:
+        """A shallow copy with several entries at other keys, all moved at once (so that two may be exchanged).
+
+        Args:
+            mapping: new key for each old key.
+            strict: raise where an old key is missing, instead of leaving it out.
+
+        Raises:
+            KeyError: an old key is missing and `strict` is set.
+        """
+        moves = {path_of(old): path_of(new) for old, new in mapping.items()}
+        out = self.copy()  # type: ignore[attr-defined]
+        taken = []
+        for old, new in moves.items():
+            value = out.get(old, None)
+            if value is not None:
+                taken.append((new, value))
+            elif strict:
+                raise missing_key(key_of(old), type(self).__name__, self.keys(True))
+        for old in moves:
+            out.pop(old, None)
+        for new, value in taken:
+            out.set(new, value)
+        return out  # type: ignore[no-any-return]
+
+    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Self:
+        """The tensordict of the entries `keys` alone; the leaves are shared.
+
+        Args:
+            *keys: keys to keep; a nested key keeps the nodes on its way.
+            inplace: remove the others from this tensordict instead.
+            strict: raise where a key is missing, instead of leaving it out.
+            as_tensordict: give a plain tensordict where this is a tensorclass.
+
+        Raises:
+            KeyError: a key is missing and `strict` is set.
+        """
+        if keys and all(isinstance(key, (list, set)) for key in keys):
+            raise RuntimeError(f"the keys to select are given one by one, as strings or tuples; got {keys!r}")
+        out = self._select([path_of(key) for key in keys], strict)
+        return self._take_fields(out) if inplace else out
+
+    def _select(self, paths: list[Path], strict: bool) -> Any:
+        fields = self._fields()
+        chosen: dict[str, Any] = {}
+        below: dict[str, list[Path]] = {}
+        for path in paths:
+            name = path[0]
+            if name not in fields:
+                if strict:
+                    raise missing_key(name, type(self).__name__, fields)
+            elif len(path) == 1:
+                chosen[name] = fields[name]
+                below.pop(name, None)
+            elif name not in chosen or name in below:
+                if not isinstance(fields[name], TensorCollection):
+                    if strict:
+                        descend(self, path)
+                    continue
+                chosen.setdefault(name, None)
+                below.setdefault(name, []).append(path[1:])
+        for name, rest in below.items():
+            chosen[name] = fields[name]._select(rest, strict)
+        return self._rebuild(chosen, self.batch_size, self.device, self._names)
+
+    def _take_fields(self, other: Any) -> Self:
+        """Makes the entries of `other` those of this tensordict."""
+        self._check_unlocked()
+        fields = other._fields()
+        for key in list(self._fields()):
+            if key not in fields:
+                self._del_str(key)
+        for key, value in fields.items():
+            self._set_str(key, value)
+        return self
+
+    def exclude(self, *keys: Key, inplace: bool = False) -> Self:
+        """The tensordict without the entries `keys`; the leaves are shared. Keys that are not there are passed over.
+
+        Args:
+            *keys: keys to leave out.
+            inplace: remove them from this tensordict instead.
+        """
+        out = self._exclude([path_of(key) for key in keys])
+        return self._take_fields(out) if inplace else out
+
+    def _exclude(self, paths: list[Path]) -> Any:
+        fields = dict(self._fields())
+        below: dict[str, list[Path]] = {}
+        for path in paths:
+            if len(path) == 1:
+                fields.pop(path[0], None)
+            else:
+                below.setdefault(path[0], []).append(path[1:])
+        for name, rest in below.items():
+            if isinstance(fields.get(name), TensorCollection):
+                fields[name] = fields[name]._exclude(rest)
+        return self._rebuild(fields, self.batch_size, self.device, self._names)
+
+    def flatten_keys(self, separator: str = ".", inplace: bool = False, is_leaf: IsLeaf | None = None) -> Self:
+        """The tensordict of all leaves at one level, under their keys joined by `separator`; the leaves are shared.
+
+        Raises:
+            KeyError: two keys would become the same.
+        """
+        flat: dict[str, Any] = {}
+        clash: list[Key] = []
+        _flatten(self, "", separator, is_leaf or default_is_leaf, flat, clash)
+        if clash:
+            raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
+        out = self._rebuild(flat, self.batch_size, self.device, self._names)
+        if inplace:
+            return self._take_fields(out)
+        self._remember(out, "flatten_keys", separator)  # type: ignore[attr-defined]
+        return out  # type: ignore[no-any-return]
+
+    def unflatten_keys(self, separator: str = ".", inplace: bool = False) -> Self:
+        """The tensordict in which a key that holds `separator` is a path of nested keys; the leaves are shared.
+
+        Raises:
+            KeyError: a path would replace an entry.
+        """
+        out = self._rebuild({}, self.batch_size, self.device, self._names)
+        fields = self._fields()
+        for key, value in fields.items():
+            if separator not in key:  # nodes are copied, since paths may be written into them
+                out._set_str(key, value._rebuild_nodes() if isinstance(value, TensorCollection) else value)  # type: ignore[attr-defined]
+        for key, value in fields.items():
+            if separator in key:
+                _unflatten(out, tuple(key.split(separator)), value)
+        if inplace:
+            return self._take_fields(out)
+        self._remember(out, "unflatten_keys", separator)  # type: ignore[attr-defined]
+        return out  # type: ignore[no-any-return]
+
+    def separates(
+        self, *keys: Key, default: Any = NO_DEFAULT, strict: bool = True, filter_empty: bool = True
+    ) -> Self:
+        """Moves the entries `keys` out of this tensordict into a new one.
+
+        Args:
+            *keys: keys to move.
+            default: stored for a missing key; with `None` it is left out.
+            strict: raise where a key is missing and no default is given.
+            filter_empty: remove nodes that are left without leaves.
+
+        Raises:
+            KeyError: a key is missing.
+        """
+        self._check_unlocked()
+        out = self._rebuild({}, self.batch_size, self.device, self._names)
+        paths = [path_of(key) for key in keys]
+        if default is NO_DEFAULT and strict:
+            for path in paths:
+                descend(self, path)
+        for path in paths:
+            value = self.pop(path, None if default is NO_DEFAULT else default)
+            if value is not None:
+                out.set(path, value)
+        if filter_empty:
+            for path in paths:
+                self._drop_empty(path[:-1])
+        return out  # type: ignore[no-any-return]
+
+    def _drop_empty(self, path: Path) -> None:
+        while path:
+            value = self.get(path, None)
+            if isinstance(value, KeyOps) and value.is_empty():
+                self.del_(path)
+            path = path[:-1]
+
+    def split_keys(
+        self,
+        *key_sets: Iterable[Key] | Callable[[Path, Any], bool],
+        inplace: bool = False,
+        default: Any = NO_DEFAULT,
+        strict: bool = True,
+        reproduce_struct: bool = False,
+    ) -> tuple[Self, ...]:
+        """One tensordict for each set of keys, and one of all other entries; the leaves are shared.
+
+        Args:
+            *key_sets: lists of keys, or functions `fn(key, leaf)` that are true for the leaves of their set; the key is a
+                tuple of strings.
+            inplace: the last of the results is this tensordict, with the others' entries removed.
+            default: stored for a missing key.
+            strict: raise where a key is missing.
+            reproduce_struct: give each result the nodes of this tensordict, also empty ones.
+
+        Raises:
+            KeyError: a key is missing, or stands in two sets.
+        """
+        rest: Any = self if inplace else self._rebuild_nodes()
+        empty = self.empty(recurse=True) if reproduce_struct else None  # type: ignore[attr-defined]
+        out = []
+        for keys in key_sets:
+            if callable(keys):
+                keys = [key for key, value in rest.items(True, True) if keys(path_of(key), value)]
+            part = rest.separates(*keys, default=default, strict=strict, filter_empty=not reproduce_struct)
+            out.append(empty.clone(recurse=False).update(part) if empty is not None else part)
+        return (*out, rest)
+
+    def _rebuild_nodes(self) -> Any:
+        """A copy of the nodes; the leaves are shared."""
+        fields = {
+            key: value._rebuild_nodes() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
+            for key, value in self._fields().items()
+        }
+        return self._rebuild(fields, self.batch_size, self.device, self._names)
+
+
+def _flatten(
+    node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]
+) -> None:
+    for name, value in node._fields().items():
+        key = prefix + name
+        if isinstance(value, TensorCollection) and not is_leaf(type(value)):
+            _flatten(value, key + separator, separator, is_leaf, out, clash)
+        elif key in out:
+            clash.append(tuple(key.split(separator)))
+        else:
+            out[key] = value
+
+
+def _unflatten(node: Any, path: Path, value: Any) -> None:
+    whole = path
+    while len(path) > 1:
+        below = node._fields().get(path[0])
+        if below is None:
+            below = node._rebuild({}, node.batch_size, node.device, node._names)
+            node._set_str(path[0], below)
+        elif not isinstance(below, TensorCollection):
+            break
+        node, path = below, path[1:]
+    if path[0] in node._fields():
+        raise KeyError(f"Unflattening key(s) in tensordict will override an existing for unflattened key {whole}.")
+    node._set_str(path[0], value)
+
+

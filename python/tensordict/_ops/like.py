@@ -1,0 +1,110 @@
+"""Copies, and containers made after the pattern of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.rows import run
+from tensordict._ops.shape import sizes_of
+from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._types import NO_DEFAULT, TensorCollection
+
+
+class LikeOps(Waist):
+    """Clones, empty copies, `new_*`."""
+
+    __slots__ = ()
+
+    def clone(self, recurse: bool = True, **kwargs: Any) -> Self:
+        """A copy, unlocked.
+
+        Args:
+            recurse: copy the leaves too; otherwise the nodes are new and the leaves are shared.
+        """
+        if not recurse:
+            return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
+        return refill(self, iter(run(leaves_of(self), torch.clone, getattr(torch, "_foreach_clone", None))))  # type: ignore[no-any-return]
+
+    def copy(self) -> Self:
+        """A shallow copy: new nodes, shared leaves."""
+        return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
+
+    def __copy__(self) -> Self:
+        return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        import copy
+
+        return refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))  # type: ignore[no-any-return]
+
+    def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
+        """A plain, unlocked `TensorDict` of copies of the leaves."""
+        return self.clone()
+
+    def empty(
+        self, recurse: bool = False, *, batch_size: Any = None, device: Any = NO_DEFAULT, names: Any = NO_DEFAULT
+    ) -> Self:
+        """A tensordict with the same batch size, device and names, without leaves.
+
+        Args:
+            recurse: keep the nodes below, empty as well.
+            batch_size: another batch size.
+            device: another device label.
+            names: other names.
+        """
+        size = self.batch_size if batch_size is None else as_size(batch_size)
+        label = self.device if device is NO_DEFAULT else as_device(device)
+        kept = self._names if names is NO_DEFAULT and batch_size is None else None if names is NO_DEFAULT else names
+        fields = {}
+        if recurse:
+            for key, value in self._fields().items():
+                if isinstance(value, TensorCollection):
+                    fields[key] = value.empty(True, batch_size=batch_size, device=device, names=names)  # type: ignore[attr-defined]
+        return self._rebuild(fields, size, label, kept)  # type: ignore[no-any-return]
+
+    def new_empty(self, *size: Any, **kwargs: Any) -> Self:
+        """`torch.Tensor.new_empty` of each leaf: uninitialised leaves of the batch size `size`."""
+        return _new(self, size, kwargs, Tensor.new_empty)
+
+    def new_zeros(self, *size: Any, **kwargs: Any) -> Self:
+        """`torch.Tensor.new_zeros` of each leaf: leaves of zeros of the batch size `size`."""
+        return _new(self, size, kwargs, Tensor.new_zeros)
+
+    def new_ones(self, *size: Any, **kwargs: Any) -> Self:
+        """`torch.Tensor.new_ones` of each leaf: leaves of ones of the batch size `size`."""
+        return _new(self, size, kwargs, Tensor.new_ones)
+
+    def new_full(self, size: Any, fill_value: Any, **kwargs: Any) -> Self:
+        """`torch.Tensor.new_full` of each leaf: leaves of one value of the batch size `size`."""
+
+        def make(leaf: Tensor, shape: Size, **options: Any) -> Tensor:
+            return leaf.new_full(shape, fill_value, **options)
+
+        return _new(self, (size,), kwargs, make)
+
+
+def _new(node: Any, size: tuple[Any, ...], options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
+    given = size if size else (options.pop("size"),)
+    options.pop("empty_lazy", None)
+    if options.get("device", None) is NO_DEFAULT:
+        del options["device"]
+    batch_size = Size(sizes_of(given))
+    return _new_node(node, batch_size, len(node.batch_size), options, make)
+
+
+def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
+    fields = {}
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            inner = Size(batch_size + value.batch_size[consumed:])  # type: ignore[attr-defined]
+            fields[key] = _new_node(value, inner, len(value.batch_size), options, make)  # type: ignore[attr-defined]
+        else:
+            fields[key] = make(value, Size(batch_size + value.shape[consumed:]), **options)
+    device = as_device(options["device"]) if options.get("device") is not None else node.device
+    return node._rebuild(fields, batch_size, device)

@@ -1,0 +1,319 @@
+"""Operations on batch dimensions. Each plans one change, which is then made to every leaf and node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._ops.indexing import IndexOps
+from tensordict._ops.rows import relock
+from tensordict._ops.waist import transform
+from tensordict._types import TensorCollection
+
+
+def sizes_of(args: tuple[Any, ...]) -> list[int]:
+    """Sizes given one by one or as one sequence."""
+    if len(args) == 1 and not isinstance(args[0], int):
+        return list(args[0])
+    return list(args)
+
+
+def complete(sizes: list[int], numel: int) -> Size:
+    """Sizes in which one -1 stands for what is left of `numel` elements.
+
+    Raises:
+        RuntimeError: the sizes are no shape for that many elements.
+    """
+    known = 1
+    for size in sizes:
+        known *= size if size != -1 else 1
+    holes = sizes.count(-1)
+    if holes == 1 and known and numel % known == 0:
+        return Size([numel // known if size == -1 else size for size in sizes])
+    if holes or known != numel:
+        raise RuntimeError(f"invalid shape {sizes} for a batch of {numel} elements")
+    return Size(sizes)
+
+
+def wrap(dim: int, dims: int, what: str = "tensordict") -> int:
+    """`dim` counted from the front.
+
+    Raises:
+        IndexError: it is out of range.
+    """
+    if not -dims <= dim < dims:
+        raise IndexError(f"Incompatible dim {dim} for {what} with {dims} batch dimensions.")
+    return dim % dims
+
+
+def regroup(node: Any, sizes: Size, method: Callable[..., Tensor]) -> Any:
+    """The leading dimensions as `sizes`, by `Tensor.view` or `Tensor.reshape`."""
+    consumed = len(node.batch_size)
+
+    def leaf(value: Any) -> Any:
+        return method(value, sizes + value.shape[consumed:])
+
+    origins = range(consumed) if sizes == node.batch_size else [None] * len(sizes)
+    return transform(node, Change(leaf, consumed, sizes, origins))
+
+
+class ShapeOps(IndexOps):
+    """Regrouping, reordering, adding and cutting batch dimensions."""
+
+    __slots__ = ()
+
+    def _changed(self, change: Change, name: str, *args: Any) -> Self:
+        """This tensordict with a change made, which a `with` block can undo."""
+        out = transform(self, change)
+        self._remember(out, name, *args)  # type: ignore[attr-defined]
+        return relock(out, self)  # type: ignore[no-any-return]
+
+    def view(self, *shape: Any, size: Any = None, batch_size: Any = None) -> Self:
+        """The batch dimensions regrouped; leaves share storage with those of this tensordict.
+
+        Args:
+            *shape: the new batch size, one of which may be -1; or a dtype, for `torch.Tensor.view(dtype)` of each leaf.
+            size: the same by keyword.
+            batch_size: the batch size after a view as another dtype.
+
+        Raises:
+            RuntimeError: the sizes hold another number of elements, or a leaf cannot be viewed so.
+        """
+        given = shape if shape else (size,)
+        if len(given) == 1 and isinstance(given[0], torch.dtype):
+            dtype = given[0]
+            return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined, no-any-return]
+        sizes = complete(sizes_of(given), self.batch_size.numel())
+        if sizes == self.batch_size:
+            return self
+        out = regroup(self, sizes, Tensor.view)
+        self._remember(out, "view")  # type: ignore[attr-defined]
+        return relock(out, self)  # type: ignore[no-any-return]
+
+    def reshape(self, *args: Any, **kwargs: Any) -> Self:
+        """The batch dimensions regrouped; a leaf shares storage where torch can, and is copied where it cannot.
+
+        Raises:
+            RuntimeError: the sizes hold another number of elements.
+        """
+        given = args if args else (kwargs.get("size", kwargs.get("shape")),)
+        sizes = complete(sizes_of(given), self.batch_size.numel())
+        if sizes == self.batch_size:
+            return self
+        out = regroup(self, sizes, Tensor.reshape)
+        self._remember(out, "reshape")  # type: ignore[attr-defined]
+        return relock(out, self)  # type: ignore[no-any-return]
+
+    def unsqueeze(self, *args: Any, **kwargs: Any) -> Self:
+        """A batch dimension of size 1 at `dim`; leaves share storage.
+
+        Raises:
+            RuntimeError: `dim` is out of range.
+        """
+        dim: int = args[0] if args else kwargs["dim"]
+        dims = len(self.batch_size)
+        if not -dims - 1 <= dim <= dims:
+            raise RuntimeError(
+                "unsqueezing is allowed for dims comprised between `-td.batch_dims - 1` and `td.batch_dims` only. Got "
+                f"dim={dim} with a batch size of {self.batch_size}."
+            )
+        at = dim % (dims + 1)
+        sizes = Size((*self.batch_size[:at], 1, *self.batch_size[at:]))
+        origins = [*range(at), None, *range(at, dims)]
+        change = Change(lambda leaf: leaf.unsqueeze(at), dims, sizes, origins)
+        return self._changed(change, "unsqueeze", at)
+
+    def squeeze(self, *args: Any, **kwargs: Any) -> Self:
+        """Without the batch dimension `dim` if its size is 1, or without all of size 1; leaves share storage.
+
+        Raises:
+            IndexError: `dim` is out of range.
+        """
+        dim: int | None = args[0] if args else kwargs.get("dim")
+        dims, batch_size = len(self.batch_size), self.batch_size
+        gone = [at for at in range(dims) if batch_size[at] == 1]
+        if dim is not None:
+            at = wrap(dim, dims)
+            gone = [at] if batch_size[at] == 1 else []
+        if not gone:
+            if dim is None or not dims:
+                return self
+            gone = []
+        kept = [place for place in range(dims) if place not in gone]
+        drop = tuple(gone)
+        change = Change(lambda leaf: leaf.squeeze(drop), dims, Size([batch_size[place] for place in kept]), kept)
+        return self._changed(change, "squeeze", None if dim is None else dim % dims) if gone else self
+
+    def permute(self, *args: Any, **kwargs: Any) -> Self:
+        """The batch dimensions in another order; leaves share storage.
+
+        Raises:
+            ValueError: the dimensions are no permutation of all batch dimensions.
+        """
+        given = sizes_of(args if args else (kwargs["dims"],))
+        dims = len(self.batch_size)
+        order = [wrap(dim, dims) for dim in given]
+        if sorted(order) != list(range(dims)):
+            raise ValueError(f"number of dims don't match in permute (got {given} for {dims} batch dimensions)")
+        if order == list(range(dims)):
+            return self
+        sizes = Size([self.batch_size[dim] for dim in order])
+
+        def leaf(value: Any) -> Any:
+            return value.permute(*order, *range(dims, value.ndim))
+
+        return self._changed(Change(leaf, dims, sizes, order), "permute", tuple(order))
+
+    def transpose(self, dim0: int, dim1: int) -> Self:
+        """Two batch dimensions exchanged; leaves share storage.
+
+        Raises:
+            ValueError: a dimension is out of range.
+        """
+        dims = len(self.batch_size)
+        if not (-dims <= dim0 < dims and -dims <= dim1 < dims):
+            raise ValueError(
+                f"dim0 and dim1 must be within the range of the number of dimensions, got {dim0} and {dim1} for {dims}."
+            )
+        first, second = dim0 % dims, dim1 % dims
+        if first == second:
+            return self
+        order = list(range(dims))
+        order[first], order[second] = order[second], order[first]
+        sizes = Size([self.batch_size[dim] for dim in order])
+        change = Change(lambda leaf: leaf.transpose(first, second), dims, sizes, order)
+        return self._changed(change, "transpose", first, second)
+
+    def expand(self, *args: Any, **kwargs: Any) -> Self:
+        """The batch dimensions broadcast to new sizes; leaves share storage, so several elements may be one.
+
+        Raises:
+            RuntimeError: a size that is not 1 would change.
+        """
+        given = sizes_of(args if args else (kwargs.get("shape", kwargs.get("size")),))
+        dims, batch_size = len(self.batch_size), self.batch_size
+        extra = len(given) - dims
+        fits = extra >= 0 and all(
+            size in (1, wanted) or wanted == -1 for size, wanted in zip(batch_size, given[extra:])
+        )
+        if not fits:
+            raise RuntimeError(
+                "Incompatible expanded shape: The expanded shape length at non-singleton dimension should be same as the "
+                f"original length. target_shape = {tuple(given)}, existing_shape = {batch_size}"
+            )
+        sizes = Size([size if size != -1 else batch_size[place - extra] for place, size in enumerate(given)])
+
+        def leaf(value: Any) -> Any:
+            return value.expand(sizes + value.shape[dims:])
+
+        out = transform(self, Change(leaf, dims, sizes, [None] * extra + list(range(dims))))
+        return relock(out, self)  # type: ignore[no-any-return]
+
+    def flatten(self, start_dim: int | None = None, end_dim: int | None = None, *, inplace: bool = False) -> Self:
+        """Neighbouring batch dimensions merged into one.
+
+        Raises:
+            IndexError: a dimension is no batch dimension.
+        """
+        dims, batch_size = len(self.batch_size), self.batch_size
+        first = wrap(start_dim or 0, dims) if dims else 0
+        last = wrap(-1 if end_dim is None else end_dim, dims) if dims else 0
+        if first > last:
+            raise ValueError(f"flatten() needs start_dim <= end_dim, got {start_dim} and {end_dim}")
+        if not dims:
+            return self.unsqueeze(0)
+        if first == last:
+            return self
+        merged = batch_size[first : last + 1].numel()
+        sizes = Size((*batch_size[:first], merged, *batch_size[last + 1 :]))
+        origins = [*range(first), None, *range(last + 1, dims)]
+        return self._changed(Change(lambda leaf: leaf.flatten(first, last), dims, sizes, origins), "flatten")
+
+    def unflatten(self, dim: int, unflattened_size: Sequence[int], *, inplace: bool = False) -> Self:
+        """One batch dimension split into several, of sizes one of which may be -1.
+
+        Raises:
+            IndexError: `dim` is no batch dimension.
+            RuntimeError: the sizes hold another number of elements.
+        """
+        dims, batch_size = len(self.batch_size), self.batch_size
+        at = wrap(dim, dims)
+        parts = complete(list(unflattened_size), batch_size[at])
+        sizes = Size((*batch_size[:at], *parts, *batch_size[at + 1 :]))
+        origins = [*range(at), *[None] * len(parts), *range(at + 1, dims)]
+        return self._changed(Change(lambda leaf: leaf.unflatten(at, parts), dims, sizes, origins), "unflatten")
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The slices along a batch dimension, as a tuple; leaves share storage.
+
+        Raises:
+            IndexError: `dim` is no batch dimension.
+        """
+        at = wrap(dim, len(self.batch_size))
+        count = self.batch_size[at]
+        kept = [place for place in range(len(self.batch_size)) if place != at]
+        sizes = Size([self.batch_size[place] for place in kept])
+        change = Change(lambda leaf: leaf.unbind(at), len(self.batch_size), sizes, kept)
+        return _scatter(self, change, [change] * count)
+
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Pieces along a batch dimension, as a tuple; leaves share storage.
+
+        Args:
+            split_size: the size of each piece (the last may be smaller), or a list of sizes.
+            dim: the batch dimension.
+
+        Raises:
+            ValueError: the size is not positive.
+            RuntimeError: the sizes of a list do not add up to the dimension.
+            IndexError: `dim` is no batch dimension.
+        """
+        at = wrap(dim, len(self.batch_size))
+        size = self.batch_size[at]
+        if isinstance(split_size, int):
+            if split_size <= 0:
+                raise ValueError(f"{type(self).__name__}.split: split_size must be positive, got {split_size}.")
+            sizes = [min(split_size, size - start) for start in range(0, size, split_size)] or [0]
+        else:
+            sizes = [int(part) for part in split_size]
+            if sum(sizes) != size or any(part < 0 for part in sizes):
+                raise RuntimeError(
+                    f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {at}), "
+                    f"but got split_sizes={sizes}"
+                )
+        dims = len(self.batch_size)
+
+        def pieces(leaf: Any) -> Any:
+            return leaf.split(sizes, at)
+
+        changes = []
+        for part in sizes:
+            prefix = Size((*self.batch_size[:at], part, *self.batch_size[at + 1 :]))
+            changes.append(Change(pieces, dims, prefix, range(dims)))
+        return tuple(relock(piece, self) for piece in _scatter(self, changes[0], changes))
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+        """At most `chunks` pieces of equal size along a batch dimension (the last may be smaller); leaves share storage.
+
+        Raises:
+            ValueError: `chunks` is not positive.
+        """
+        if chunks < 1:
+            raise ValueError(f"chunks must be a strictly positive integer, got {chunks}.")
+        size = self.batch_size[wrap(dim, len(self.batch_size))]
+        return self.split(max(1, -(-size // chunks)), dim)
+
+
+def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
+    """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
+    columns = [
+        _scatter(part, cut, changes) if isinstance(part, TensorCollection) else cut.leaf(part) for part in node._parts()
+    ]
+    if not columns:
+        return tuple(node._from_parts((), change) for change in changes)
+    return tuple(node._from_parts(parts, change) for parts, change in zip(zip(*columns), changes))

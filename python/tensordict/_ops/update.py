@@ -1,0 +1,231 @@
+"""Bulk writes. Each checks every entry before it writes the first, so that a write that fails changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.errors import _InplaceWriteError
+from tensordict._kernel.index import Index, parse
+from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.registry import default_is_leaf
+from tensordict._ops.access import AccessOps, Write
+from tensordict._ops.coerce import as_tensor
+from tensordict._types import IndexType, Key, Path, TensorCollection
+
+Copy = tuple[Tensor, Any]  # a leaf and what is written into it
+
+
+def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(source, TensorCollection):
+        return source._fields().items()  # type: ignore[attr-defined, no-any-return]
+    if isinstance(source, Mapping):
+        return source.items()
+    raise TypeError(f"expected a tensordict or a mapping to update from, got a {type(source).__name__}")
+
+
+def _wanted(path: Path, keys: list[Path] | None) -> list[Path] | None:
+    """What of `keys` is left below `path`: None for all of it, an empty list for nothing."""
+    if keys is None:
+        return None
+    below = [key[len(path) :] for key in keys if key[: len(path)] == path]
+    if () in below or any(path[: len(key)] == key for key in keys):
+        return None
+    return below
+
+
+class UpdateOps(AccessOps):
+    """The bulk forms of set, set_ and set_at_."""
+
+    __slots__ = ()
+
+    def update(
+        self,
+        input_dict_or_td: Any = None,
+        clone: bool = False,
+        inplace: bool = False,
+        *,
+        non_blocking: bool = False,
+        keys_to_update: Iterable[Key] | None = None,
+        is_leaf: Callable[[type], bool] | None = None,
+        update_batch_size: bool = False,
+        ignore_lock: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """Sets the entries of another tensordict or mapping in this one; all of them, or none if one does not fit.
+
+        Args:
+            input_dict_or_td: the source. An entry that is a node on both sides is updated, not replaced.
+            clone: store copies of the leaves of the source.
+            inplace: write into the storage of entries that exist.
+            non_blocking: for moves between devices.
+            keys_to_update: if given, the only keys to take from the source.
+            is_leaf: which classes of entries are replaced as a whole.
+            update_batch_size: take the batch size of the source too.
+            ignore_lock: write also if this tensordict is locked.
+            **kwargs: entries by keyword, instead of a source.
+
+        Raises:
+            RuntimeError: the tensordict is locked, or an entry does not fit the batch size.
+        """
+        source = kwargs if input_dict_or_td is None else input_dict_or_td
+        if source is self:
+            return self
+        keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
+        before = self.batch_size
+        if update_batch_size:
+            self._set_batch_size(Size(source.batch_size))
+        writes: list[Write] = []
+        try:
+            plan = _UpdatePlan(writes, clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
+            plan.add(self, source, keys)
+        except BaseException:
+            self._set_batch_size(before)
+            raise
+        self._write(writes, non_blocking)
+        return self
+
+    def update_(
+        self,
+        input_dict_or_td: Any = None,
+        clone: bool = False,
+        *,
+        non_blocking: bool = False,
+        keys_to_update: Iterable[Key] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Writes the entries of a source into the storage of the entries of the same keys; all of them, or none.
+
+        Raises:
+            KeyError: the source has a key that this tensordict lacks.
+            RuntimeError: a value does not fit the shape of its entry.
+        """
+        source = kwargs if input_dict_or_td is None else input_dict_or_td
+        if source is not self:
+            copies: list[Copy] = []
+            keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
+            _plan_copies(self, source, None, keys, copies)
+            _copy(copies, non_blocking)
+        return self
+
+    def copy_(self, tensordict: Any, non_blocking: bool = False) -> Self:
+        """The name that torch has for `update_`."""
+        return self.update_(tensordict, non_blocking=non_blocking)
+
+    def update_at_(
+        self,
+        input_dict_or_td: Any,
+        idx: IndexType,
+        clone: bool = False,
+        *,
+        non_blocking: bool = False,
+        keys_to_update: Iterable[Key] | None = None,
+    ) -> Self:
+        """Writes the entries of a source into the rows at `idx` of the entries of the same keys; all of them, or none.
+
+        Raises:
+            KeyError: the source has a key that this tensordict lacks.
+            RuntimeError: a value does not fit the rows.
+        """
+        index = parse(idx, self.batch_size)
+        keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
+        copies: list[Copy] = []
+        _plan_copies(self, input_dict_or_td, index, keys, copies)
+        for leaf, value in copies:
+            leaf[index.key] = value
+        return self
+
+    def copy_at_(self, tensordict: Any, idx: IndexType, non_blocking: bool = False, *, fast: bool = True) -> Self:
+        """The name that torch-like code has for `update_at_`."""
+        return self.update_at_(tensordict, idx, non_blocking=non_blocking)
+
+
+class _UpdatePlan:
+    """The checked writes of one `update`."""
+
+    __slots__ = ("clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "writes")
+
+    def __init__(
+        self,
+        writes: list[Write],
+        clone: bool,
+        inplace: bool,
+        non_blocking: bool,
+        is_leaf: Callable[[type], bool],
+        ignore_lock: bool,
+    ) -> None:
+        self.writes = writes
+        self.clone = clone
+        self.inplace = inplace
+        self.non_blocking = non_blocking
+        self.is_leaf = is_leaf
+        self.ignore_lock = ignore_lock
+
+    def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
+        """Plans the writes of the entries of `source` into `node`."""
+        fields = node._fields()
+        for key, value in _entries(source):
+            path = (key,) if type(key) is str else path_of(key)
+            below = _wanted(path, keys)
+            if below is not None and not below:
+                continue
+            if below is not None:
+                value = value.select(*map(key_of, below)) if isinstance(value, TensorCollection) else value
+            target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
+            if self._recurses(target, value):
+                self.add(target, value, None)
+            else:
+                if self.clone and hasattr(value, "clone"):
+                    value = value.clone()
+                into = self.inplace and target is not None
+                self.writes.append(node._plan_set(path, value, into, self.non_blocking, self.ignore_lock))
+
+    def _recurses(self, target: Any, value: Any) -> bool:
+        if not isinstance(target, TensorCollection) or self.is_leaf(type(target)):
+            return False
+        return isinstance(value, Mapping) if not isinstance(value, TensorCollection) else not self.is_leaf(type(value))
+
+
+def _plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy]) -> None:
+    """Collects what is written into which leaf, every pair checked."""
+    fields = node._fields()
+    for key, value in _entries(source):
+        path = (key,) if type(key) is str else path_of(key)
+        below = _wanted(path, keys)
+        if below is not None and not below:
+            continue
+        target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
+        if target is None:
+            raise KeyError(f"The key {key_of(path)} was not found in the dest tensordict.")
+        if isinstance(target, TensorCollection):
+            if not isinstance(value, (TensorCollection, Mapping)):
+                raise _InplaceWriteError(f"the entry {key!r} is a tensordict: a {type(value).__name__} does not fit it")
+            _plan_copies(target, value, index, below, out)
+        else:
+            if not isinstance(value, Tensor):
+                value = as_tensor(path[-1], value, target.device)
+            _check_copy(path[-1], target, value, index)
+            out.append((target, value))
+
+
+def _check_copy(key: str, target: Tensor, value: Tensor, index: Index | None) -> None:
+    shape = target.shape if index is None else index.shape(target.shape)
+    if value.shape == shape:
+        return
+    try:
+        fits = torch.broadcast_shapes(value.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        where = "the entry" if index is None else f"the rows at {index.key} of the entry"
+        raise RuntimeError(f"cannot copy the value of shape {value.shape} under the key {key!r} into {where} of shape {shape}")
+
+
+def _copy(copies: list[Copy], non_blocking: bool) -> None:
+    for leaf, value in copies:
+        if leaf is not value:
+            leaf.copy_(value, non_blocking=non_blocking)

@@ -1,0 +1,157 @@
+"""The waist: what a container must write. Every other method is written once, on these."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Size
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.index import Index
+from tensordict._types import Names, TensorCollection
+
+
+class Waist(TensorCollection):
+    """The methods that each container writes itself.
+
+    `_fields` and `_rebuild` see a container as its entries; `_parts` and `_from_parts` see it as the pieces that a
+    leaf-wise operation runs on, which are the same for a container of named fields and the members for a stack.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _fields(self) -> dict[str, Any]:
+        """The entries of the first level, by name. Not to be written to."""
+
+    @abstractmethod
+    def _get_str(self, key: str) -> Any:
+        """The entry `key` of the first level; raises `KeyError`."""
+
+    @abstractmethod
+    def _set_str(self, key: str, value: Any) -> None:
+        """Stores a checked value under `key`, without a look at the lock."""
+
+    @abstractmethod
+    def _del_str(self, key: str) -> None:
+        """Removes `key` from the first level; raises `KeyError`."""
+
+    @abstractmethod
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> Any:
+        """An unlocked container of other fields, taken as they are."""
+
+    @abstractmethod
+    def _parts(self) -> Iterable[Any]:
+        """The pieces that leaf-wise operations run on: leaves and nodes, in a fixed order."""
+
+    @abstractmethod
+    def _parts_of(self, other: Any) -> list[Any]:
+        """The pieces of another container in the order of this one's; raises `KeyError` where the keys differ."""
+
+    @abstractmethod
+    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
+        """An unlocked container like this one with other pieces and, if given, changed batch dimensions."""
+
+    @abstractmethod
+    def _index(self, index: Index) -> Self:
+        """The rows at a parsed index."""
+
+    @abstractmethod
+    def _assign(self, index: Index, value: Any) -> None:
+        """Writes checked values into the rows at a parsed index."""
+
+    @abstractmethod
+    def _set_batch_size(self, batch_size: Size) -> None:
+        """Stores a checked batch size."""
+
+    @abstractmethod
+    def _set_device(self, device: torch.device | None) -> None:
+        """Stores the device label, of this node alone."""
+
+    @abstractmethod
+    def _set_names(self, names: Names) -> None:
+        """Stores the names of the batch dimensions, of this node alone."""
+
+    @abstractmethod
+    def _set_lock(self, locked: bool) -> None:
+        """Stores the lock, of this node alone."""
+
+    # What the methods above give to all others.
+
+    batch_size: Size
+    device: torch.device | None
+    is_locked: bool
+
+    @property
+    @abstractmethod
+    def _names(self) -> Names:
+        """The stored names of the batch dimensions, None where no dimension has one."""
+
+    @property
+    @abstractmethod
+    def _rare(self) -> dict[str, Any]:
+        """State that few containers have (made on first use): lock parents, last operation, memory-map folder."""
+
+    @property
+    @abstractmethod
+    def _has_rare(self) -> dict[str, Any] | None:
+        """The same without making it."""
+
+
+def leaves_of(node: Waist) -> list[Any]:
+    """All leaves below `node`, depth first."""
+    out: list[Any] = []
+    _collect(node, out)
+    return out
+
+
+def _collect(node: Waist, out: list[Any]) -> None:
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            _collect(part, out)  # type: ignore[arg-type]
+        else:
+            out.append(part)
+
+
+def leaves_like(node: Waist, other: Waist) -> list[Any]:
+    """The leaves of `other` in the order of those of `node`; raises `KeyError` where the keys differ."""
+    out: list[Any] = []
+    _collect_like(node, other, out)
+    return out
+
+
+def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
+    for mine, part in zip(node._parts(), node._parts_of(other)):
+        if isinstance(mine, TensorCollection):
+            _collect_like(mine, part, out)  # type: ignore[arg-type]
+        else:
+            out.append(part)
+
+
+def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> Any:
+    """A tree like `node` with other leaves, depth first, and, if given, changed batch dimensions."""
+    parts = [
+        refill(part, leaves, change) if isinstance(part, TensorCollection) else next(leaves) for part in node._parts()
+    ]
+    return node._from_parts(parts, change)
+
+
+def transform(node: Any, change: Change) -> Any:
+    """A tree like `node` with `change` made to each leaf and node."""
+    leaf = change.leaf
+    parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in node._parts()]
+    return node._from_parts(parts, change)
+
+
+def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
+    """A tree like `node` with `function` of each leaf."""
+    parts = [
+        map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()
+    ]
+    return node._from_parts(parts)

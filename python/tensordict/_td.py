@@ -1,0 +1,241 @@
+"""The dict-backed tensordict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.errors import LOCKED, batch_mismatch, missing_key
+from tensordict._kernel.index import GENERAL, VIEW, Index
+from tensordict._kernel.native import gather
+from tensordict._ops.access import descend
+from tensordict._ops.coerce import as_device, as_size, coerce
+from tensordict._ops.indexing import assign_rows
+from tensordict._ops.waist import leaves_of, refill, transform
+from tensordict._types import Names, TensorCollection
+from tensordict.base import TensorDictBase
+
+_allocate = object.__new__
+
+
+class TensorDict(TensorDictBase):
+    """A dictionary of tensors that share leading dimensions, the batch size, and behave like one tensor.
+
+    Args:
+        source: a mapping or tensordict of entries; nested mappings become nested tensordicts. Tensors are stored as they
+            are, not copied. Keys are strings, or tuples of strings for nested entries.
+        batch_size: the leading dimensions that all entries share: a size, a list or tuple of integers, or one integer. Not
+            given: that of a tensordict as `source`, else empty.
+        device: if given, all tensors are moved to it, now and when they are set later.
+        names: a name, or None, for each batch dimension.
+        non_blocking: for the moves to `device`.
+        lock: lock the tensordict once it is filled.
+        **kwargs: entries by keyword, instead of a source.
+
+    Raises:
+        RuntimeError: the leading dimensions of an entry are not the batch size.
+        ValueError: the source is no mapping, or both a source and keywords are given.
+
+    >>> import torch
+    >>> from tensordict import TensorDict
+    >>> td = TensorDict({"obs": torch.zeros(3, 4), "next": {"obs": torch.ones(3, 4)}}, batch_size=[3])
+    >>> td["next", "obs"].shape, td[0].batch_size
+    (torch.Size([3, 4]), torch.Size([]))
+    """
+
+    __slots__ = ("__weakref__", "_batch_size", "_device", "_extra", "_is_locked", "_td_dim_names", "_tensordict")
+
+    _tensordict: dict[str, Any]
+    _batch_size: Size
+    _device: torch.device | None
+    _td_dim_names: Names
+    _is_locked: bool
+    _extra: dict[str, Any] | None
+
+    def __init__(
+        self,
+        source: Any = None,
+        batch_size: Any = None,
+        device: Any = None,
+        names: Any = None,
+        non_blocking: bool | None = None,
+        lock: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            if source is not None:
+                raise ValueError("Either a dictionary or a sequence of kwargs must be provided, not both.")
+            source = kwargs
+        if batch_size is None:
+            batch_size = source.batch_size if isinstance(source, TensorCollection) else Size(())  # type: ignore[attr-defined]
+        self._tensordict = {}
+        self._batch_size = as_size(batch_size)
+        self._device = as_device(device) if device is not None else getattr(source, "device", None)
+        self._td_dim_names = None
+        self._is_locked = False
+        self._extra = None
+        if names is not None:
+            self.names = names
+        elif isinstance(source, TensorCollection) and source._names is not None:  # type: ignore[attr-defined]
+            kept = source._names[: len(self._batch_size)]  # type: ignore[attr-defined]
+            self._td_dim_names = kept + [None] * (len(self._batch_size) - len(kept))
+        if source is not None:
+            self._fill(source, bool(non_blocking))
+        if lock:
+            self.lock_()
+
+    def _fill(self, source: Any, non_blocking: bool) -> None:
+        """Stores the entries of a mapping or tensordict in this new tensordict."""
+        if isinstance(source, TensorCollection):
+            source = source._fields()  # type: ignore[attr-defined]
+        elif not isinstance(source, Mapping):
+            raise ValueError(
+                "A TensorDict source is expected to be a TensorDictBase sub-type or a Mapping, found "
+                f"type(source)={type(source)}."
+            )
+        fields, batch_size, device = self._tensordict, self._batch_size, self._device
+        dims = len(batch_size)
+        fitting: Size | None = None  # the last shape that was found to fit; leaves often share theirs
+        for key, value in source.items():
+            if type(key) is not str:
+                self.set(key, value, non_blocking=non_blocking)
+            elif type(value) is Tensor and device is None:
+                shape = value.shape
+                if shape != fitting:
+                    if shape[:dims] != batch_size:
+                        raise batch_mismatch(key, batch_size, shape)
+                    fitting = shape
+                fields[key] = value
+            elif type(value) is dict:
+                child = TensorDict._new({}, batch_size, device, self._td_dim_names)
+                child._fill(value, non_blocking)
+                fields[key] = child
+            else:
+                fields[key] = coerce(self, key, value, non_blocking)
+
+    @staticmethod
+    def _new(
+        fields: dict[str, Any],
+        batch_size: Size,
+        device: torch.device | None = None,
+        names: Names = None,
+        locked: bool = False,
+    ) -> TensorDict:
+        """A tensordict of `fields`, which must fit: nothing is checked or copied."""
+        self = _allocate(TensorDict)
+        self._tensordict = fields
+        self._batch_size = batch_size
+        self._device = device
+        self._td_dim_names = names
+        self._is_locked = locked
+        self._extra = None
+        return self
+
+    # The waist.
+
+    def _fields(self) -> dict[str, Any]:
+        return self._tensordict
+
+    def _get_str(self, key: str) -> Any:
+        try:
+            return self._tensordict[key]
+        except KeyError:
+            raise missing_key(key, type(self).__name__, self._tensordict) from None
+
+    def _set_str(self, key: str, value: Any) -> None:
+        self._tensordict[key] = value
+
+    def _del_str(self, key: str) -> None:
+        try:
+            del self._tensordict[key]
+        except KeyError:
+            raise missing_key(key, type(self).__name__, self._tensordict) from None
+
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> TensorDict:
+        return TensorDict._new(fields, batch_size, device, names)
+
+    def _parts(self) -> Iterable[Any]:
+        return self._tensordict.values()
+
+    def _parts_of(self, other: Any) -> list[Any]:
+        mine, fields = self._tensordict, other._fields()
+        if len(mine) == len(fields):
+            try:
+                return [fields[key] for key in mine]
+            except KeyError:
+                pass
+        left, right = sorted(mine.keys() - fields.keys()), sorted(fields.keys() - mine.keys())
+        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
+
+    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
+        fields = dict(zip(self._tensordict, parts))
+        names = self._td_dim_names
+        if change is None:
+            return self._rebuild(fields, self._batch_size, self._device, names)  # type: ignore[return-value]
+        names = None if names is None else change.names(names)
+        return self._rebuild(fields, change.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
+
+    def _index(self, index: Index) -> Self:
+        if index.kind == VIEW or index.kind == GENERAL:
+            return transform(self, index)  # type: ignore[no-any-return]
+        leaves = leaves_of(self)
+        taken = gather(leaves, index.key, index.dim)
+        if taken is None:
+            return transform(self, index)  # type: ignore[no-any-return]
+        return refill(self, iter(taken), index)  # type: ignore[no-any-return]
+
+    def _assign(self, index: Index, value: Any) -> None:
+        assign_rows(self, index, value)
+
+    def _set_batch_size(self, batch_size: Size) -> None:
+        self._batch_size = batch_size
+
+    def _set_device(self, device: torch.device | None) -> None:
+        self._device = device
+
+    def _set_names(self, names: Names) -> None:
+        self._td_dim_names = names
+
+    def _set_lock(self, locked: bool) -> None:
+        self._is_locked = locked
+
+    @property
+    def _names(self) -> Names:
+        return self._td_dim_names
+
+    @property
+    def _rare(self) -> dict[str, Any]:
+        if self._extra is None:
+            self._extra = {}
+        return self._extra
+
+    @property
+    def _has_rare(self) -> dict[str, Any] | None:
+        return self._extra
+
+    # What is worth a short way.
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is str:
+            try:
+                return self._tensordict[index]
+            except KeyError:
+                raise missing_key(index, type(self).__name__, self._tensordict) from None
+        if type(index) is tuple and index and type(index[0]) is str:
+            return descend(self, index) if len(index) == 2 and type(index[1]) is str else self._get_key(index)
+        return self._get_rows(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if type(index) is str:
+            if self._is_locked:
+                raise RuntimeError(LOCKED.format(name=type(self).__name__))
+            self._tensordict[index] = coerce(self, index, value)
+        else:
+            self._set_item(index, value)

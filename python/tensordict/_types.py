@@ -1,0 +1,50 @@
+"""The types that every other module may name: the sentinel, the key type, the root of all containers."""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+
+class _NoDefault(enum.Enum):
+    """The type of `NO_DEFAULT`, which stands for 'no value was given' where `None` is a value."""
+
+    ZERO = 0
+
+
+NO_DEFAULT = _NoDefault.ZERO
+
+
+def _is_nested_key(key: object) -> bool:
+    """Whether `key` is a string or a non-empty, possibly nested tuple of strings."""
+    if isinstance(key, str):
+        return True
+    return isinstance(key, tuple) and bool(key) and all(map(_is_nested_key, key))
+
+
+class _NestedKeyMeta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return _is_nested_key(instance)
+
+
+class NestedKey(metaclass=_NestedKeyMeta):
+    """The type of keys: `isinstance(key, NestedKey)` holds for a string and for a non-empty, possibly nested tuple of them."""
+
+
+class TensorCollection:
+    """The root of all containers of tensors: tensordicts and tensorclasses."""
+
+    __slots__ = ()
+
+
+Key: TypeAlias = "str | tuple[Any, ...]"
+Path: TypeAlias = "tuple[str, ...]"
+DeviceType: TypeAlias = torch.device | str | int
+IndexType: TypeAlias = Any
+FilePath: TypeAlias = "str | os.PathLike[str]"
+Leaf: TypeAlias = Tensor
+Names: TypeAlias = "list[str | None] | None"

@@ -1,0 +1,61 @@
+"""The abstract tensordict: all methods that are written once on the waist."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
+from tensordict._kernel.registry import is_tensor_collection
+from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
+from tensordict._ops.apply import ApplyOps
+from tensordict._ops.autograd import AutogradOps
+from tensordict._ops.batch import BatchOps
+from tensordict._ops.cast import CastOps
+from tensordict._ops.compare import CompareOps
+from tensordict._ops.indexing import IndexOps
+from tensordict._ops.join import JoinOps
+from tensordict._ops.like import LikeOps
+from tensordict._ops.lock import LockOps
+from tensordict._ops.pointwise import PointwiseOps
+from tensordict._ops.reductions import ReductionOps
+from tensordict._ops.shape import ShapeOps
+from tensordict._ops.update import UpdateOps
+from tensordict._types import NO_DEFAULT
+
+__all__ = [
+    "NO_DEFAULT",
+    "TensorDictBase",
+    "_InplaceWriteError",
+    "_KeyThroughLeafError",
+    "get_defaults_to_none",
+    "is_tensor_collection",
+    "set_get_defaults_to_none",
+]
+
+
+class TensorDictBase(
+    ShapeOps,
+    IndexOps,
+    UpdateOps,
+    LockOps,
+    ApplyOps,
+    PointwiseOps,
+    CompareOps,
+    ReductionOps,
+    CastOps,
+    AutogradOps,
+    LikeOps,
+    BatchOps,
+    JoinOps,
+):
+    """The root of all tensordicts. A subclass writes the waist (see `_ops.waist`); every method here stands on it."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+
+# A virtual base, so that `isinstance(td, Mapping)` holds without the cost of an ABC's instance checks.
+MutableMapping.register(TensorDictBase)
