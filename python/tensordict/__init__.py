@@ -1,21 +1,36 @@
 """A dictionary of tensors that behaves like one tensor."""
 
+from tensordict import _torch as _torch
+from tensordict._convert.functions import cat, from_dict, fromkeys, make_tensordict, stack
+from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
 from tensordict._kernel.native import __version__
 from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
 from tensordict._td import TensorDict
-from tensordict._types import NestedKey, TensorCollection
+from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
+from tensordict.data.collate import collate
 
 __all__ = [
+    "KEY_SEPARATOR",
     "NestedKey",
     "TensorCollection",
     "TensorDict",
     "TensorDictBase",
     "__version__",
+    "cat",
+    "collate",
     "default_is_leaf",
+    "from_dict",
+    "fromkeys",
     "get_defaults_to_none",
+    "is_bool",
+    "is_floating",
+    "is_inexact",
+    "is_integer",
     "is_leaf_nontensor",
     "is_tensor_collection",
+    "make_tensordict",
     "set_get_defaults_to_none",
+    "stack",
 ]

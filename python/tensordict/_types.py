@@ -17,6 +17,7 @@ class _NoDefault(enum.Enum):
 
 
 NO_DEFAULT = _NoDefault.ZERO
+KEY_SEPARATOR = "."
 
 
 def _is_nested_key(key: object) -> bool:

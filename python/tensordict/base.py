@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
+from tensordict._convert.python import PythonConversions
+from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
-from tensordict._kernel.registry import is_tensor_collection
+from tensordict._kernel.registry import TORCH_FUNCTIONS, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
 from tensordict._ops.apply import ApplyOps
 from tensordict._ops.autograd import AutogradOps
@@ -48,10 +50,20 @@ class TensorDictBase(
     LikeOps,
     BatchOps,
     JoinOps,
+    StateOps,
+    PythonConversions,
 ):
     """The root of all tensordicts. A subclass writes the waist (see `_ops.waist`); every method here stands on it."""
 
     __slots__ = ()
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs a `torch.*` function that has a meaning for tensordicts."""
+        implementation = TORCH_FUNCTIONS.get(func)
+        if implementation is None:
+            return NotImplemented
+        return implementation(*args, **(kwargs or {}))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

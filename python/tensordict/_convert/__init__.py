@@ -1,1 +1,1 @@
-"""To be written."""
+"""Conversions between tensordicts and other forms of the same data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tensordict._types import TensorCollection
@@ -31,3 +32,7 @@ def default_is_leaf(cls: type) -> bool:
 def is_leaf_nontensor(cls: type) -> bool:
     """The `is_leaf` that also counts holders of Python objects as leaves."""
     return not issubclass(cls, TensorCollection) or bool(getattr(cls, "_is_non_tensor", False))
+
+
+# What `torch.*` functions do with tensordicts: filled by `_torch.function`, read by `__torch_function__`.
+TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}

@@ -1,1 +1,4 @@
-"""To be written."""
+"""Where tensordicts meet torch: `torch.*` functions, pytrees and vmap."""
+
+from tensordict._torch import function as function
+from tensordict._torch import pytree as pytree
