@@ -1,5 +1,6 @@
 """A dictionary of tensors that behaves like one tensor."""
 
+from tensordict import _polyfills
 from tensordict import _torch as _torch
 from tensordict._convert.functions import cat, from_dict, fromkeys, make_tensordict, stack
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
@@ -34,3 +35,5 @@ __all__ = [
     "set_get_defaults_to_none",
     "stack",
 ]
+
+_polyfills.install()

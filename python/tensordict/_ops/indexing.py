@@ -10,12 +10,13 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.index import Index, parse
-from tensordict._kernel.keys import is_key
+from tensordict._kernel.keys import is_key, path_of
 from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import Copy, _check_copy, _plan_copies
 from tensordict._ops.waist import leaves_of
+from tensordict._reexport import sub_tensordict
 from tensordict._types import IndexType, TensorCollection
 
 
@@ -37,9 +38,7 @@ class IndexOps(KeyOps):
         return self._get_key(index) if is_key(index) else self._get_rows(index)
 
     def _get_key(self, key: Any) -> Any:
-        from_path: list[str] = []
-        _flatten_into(key, from_path)
-        return descend(self, tuple(from_path))
+        return descend(self, path_of(key))
 
     def _get_rows(self, index: IndexType) -> Any:
         if index is Ellipsis or (type(index) is slice and index == slice(None)):
@@ -76,13 +75,9 @@ class IndexOps(KeyOps):
         return iter(self.unbind(0))  # type: ignore[attr-defined, no-any-return]
 
 
-
-def _flatten_into(key: Any, out: list[str]) -> None:
-    for part in key:
-        if isinstance(part, str):
-            out.append(part)
-        else:
-            _flatten_into(part, out)
+    def _get_sub_tensordict(self, idx: IndexType) -> Any:
+        """A view at `idx`: reads are indexed, writes go to the rows of this tensordict."""
+        return sub_tensordict(self, idx)
 
 
 def assign_rows(node: Any, index: Index, value: Any) -> None:
@@ -94,7 +89,7 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
             _check_rows(node, index, value.batch_size)  # type: ignore[attr-defined]
         known, unknown = _split_known(node, value)
         _plan_copies(node, known, index, None, copies)
-        fresh = [(key, _fresh_rows(node, index, key, item)) for key, item in unknown.items()]
+        fresh = [(key, fresh_rows(node, index, key, item)) for key, item in unknown.items()]
         if fresh:
             node._check_unlocked()
     else:
@@ -128,7 +123,7 @@ def _split_known(node: Any, value: Any) -> tuple[dict[Any, Any], dict[str, Any]]
     return known, {key: item for key, item in items.items() if key not in fields and key not in known}
 
 
-def _fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
+def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     """An entry of zeros whose rows at `index` are `item`."""
     batch_size = node.batch_size
     inner = len(index.prefix)
@@ -137,7 +132,7 @@ def _fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
             item = node._rebuild({}, index.prefix).update(item)
         child = node._rebuild({}, Size((*batch_size, *item.batch_size[inner:])), node.device)
         for name, below in item._fields().items():
-            child._set_str(name, _fresh_rows(node, index, name, below))
+            child._set_str(name, fresh_rows(node, index, name, below))
         return child
     if not isinstance(item, Tensor):
         item = as_tensor(key, item, node.device)

@@ -1,0 +1,2 @@
+"""Twins of the row functions."""
+TWINS: list = []

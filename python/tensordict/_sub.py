@@ -1,0 +1,126 @@
+"""The view at an index of a tensordict: reads are indexed, writes go to the rows of the parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Size
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.errors import LOCKED
+from tensordict._kernel.index import Index, parse
+from tensordict._ops.indexing import fresh_rows
+from tensordict._td import TensorDict
+from tensordict._types import IndexType, Names, TensorCollection
+from tensordict.base import TensorDictBase
+
+
+class _SubTensorDict(TensorDictBase):
+    """What `td._get_sub_tensordict(index)` gives: the rows of `td` at an index, without a copy.
+
+    Reading an entry indexes the entry of the parent. Writing one writes into the rows of the parent's entry; a new entry is
+    zero in all other rows. Every operation that gives a new tensordict gives a plain `TensorDict`.
+    """
+
+    __slots__ = ("_extra", "_parsed", "_source", "idx")
+
+    def __init__(self, source: TensorDictBase, idx: IndexType) -> None:
+        self._source = source
+        self.idx = idx
+        self._parsed: Index = parse(idx, source.batch_size)
+        self._extra: dict[str, Any] | None = None
+
+    def get_parent_tensordict(self) -> TensorDictBase:
+        """The tensordict that this is a view of."""
+        return self._source
+
+    @property
+    def _batch_size(self) -> Size:
+        return self._parsed.shape(self._source.batch_size)
+
+    @property
+    def _device(self) -> torch.device | None:
+        return self._source.device
+
+    @property
+    def _is_locked(self) -> bool:
+        return self._source.is_locked
+
+    @property
+    def _names(self) -> Names:
+        return self._parsed.names(self._source._names)
+
+    def _fields(self) -> dict[str, Any]:
+        return {key: self._view(value) for key, value in self._source._fields().items()}
+
+    def _view(self, value: Any) -> Any:
+        return _SubTensorDict(value, self.idx) if isinstance(value, TensorCollection) else value[self._parsed.key]  # type: ignore[arg-type]
+
+    def _get_str(self, key: str) -> Any:
+        return self._view(self._source._get_str(key))
+
+    def _set_str(self, key: str, value: Any) -> None:
+        target = self._source._fields().get(key)
+        if target is None:
+            if self._source.is_locked:
+                raise RuntimeError(LOCKED.format(name=type(self).__name__))
+            self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
+        elif isinstance(target, TensorCollection):
+            target._assign(parse(self.idx, target.batch_size), value)  # type: ignore[attr-defined]
+        else:
+            target[self._parsed.key] = value
+
+    def _del_str(self, key: str) -> None:
+        self._source._del_str(key)
+
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> TensorDict:
+        return TensorDict._new(fields, batch_size, device, names)
+
+    def _parts(self) -> Iterable[Any]:
+        return self._fields().values()
+
+    def _parts_of(self, other: Any) -> list[Any]:
+        return self._plain()._parts_of(other)
+
+    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
+        return self._plain()._from_parts(parts, change)  # type: ignore[return-value]
+
+    def _plain(self) -> TensorDict:
+        return TensorDict._new(self._fields(), self._batch_size, self._device, self._names)
+
+    def _index(self, index: Index) -> Self:
+        return self._plain()._index(index)  # type: ignore[return-value]
+
+    def _assign(self, index: Index, value: Any) -> None:
+        # the rows of rows may be copies, so they are changed and written back
+        rows = self._plain().clone()
+        rows._assign(index, value)
+        self._source._assign(self._parsed, rows)
+
+    def _set_batch_size(self, batch_size: Size) -> None:
+        if batch_size != self._batch_size:
+            raise RuntimeError(f"the batch size of a view at an index follows from its parent; it cannot be set to {batch_size}")
+
+    def _set_device(self, device: torch.device | None) -> None:
+        raise RuntimeError("the device of a view at an index is that of its parent; it cannot be set")
+
+    def _set_names(self, names: Names) -> None:
+        raise RuntimeError("the names of a view at an index follow from its parent; they cannot be set")
+
+    def _set_lock(self, locked: bool) -> None:
+        raise RuntimeError("a view at an index is locked as its parent is: lock or unlock the parent")
+
+    @property
+    def _rare(self) -> dict[str, Any]:
+        if self._extra is None:
+            self._extra = {}
+        return self._extra
+
+    @property
+    def _has_rare(self) -> dict[str, Any] | None:
+        return self._extra
