@@ -104,7 +104,9 @@ class _SubTensorDict(TensorDictBase):
 
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self._batch_size:
-            raise RuntimeError(f"the batch size of a view at an index follows from its parent; it cannot be set to {batch_size}")
+            raise RuntimeError(
+                f"the batch size of a view at an index follows from its parent; it cannot be set to {batch_size}"
+            )
 
     def _set_device(self, device: torch.device | None) -> None:
         raise RuntimeError("the device of a view at an index is that of its parent; it cannot be set")

@@ -184,12 +184,12 @@ class TensorDict(TensorDictBase):
 
     def _index(self, index: Index) -> Self:
         if index.kind == VIEW or index.kind == GENERAL:
-            return transform(self, index)  # type: ignore[no-any-return]
+            return transform(self, index)
         leaves = leaves_of(self)
         taken = gather(leaves, index.key, index.dim)
         if taken is None:
-            return transform(self, index)  # type: ignore[no-any-return]
-        return refill(self, iter(taken), index)  # type: ignore[no-any-return]
+            return transform(self, index)
+        return refill(self, iter(taken), index)
 
     def _assign(self, index: Index, value: Any) -> None:
         assign_rows(self, index, value)

@@ -70,4 +70,4 @@ class TensorDictBase(
 
 
 # A virtual base, so that `isinstance(td, Mapping)` holds without the cost of an ABC's instance checks.
-MutableMapping.register(TensorDictBase)
+MutableMapping.register(TensorDictBase)  # type: ignore[type-abstract]

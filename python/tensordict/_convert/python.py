@@ -62,7 +62,7 @@ class PythonConversions(Waist):
             out.batch_size = as_size(batch_size)
         if names is not None:
             out.names = names
-        return out  # type: ignore[no-any-return]
+        return out
 
     def from_dict_instance(
         self,
@@ -89,7 +89,7 @@ class PythonConversions(Waist):
             out.batch_size = as_size(batch_size)
         if names is not None:
             out.names = names
-        return out  # type: ignore[no-any-return]
+        return out
 
     @classmethod
     def from_list(
@@ -122,13 +122,12 @@ class PythonConversions(Waist):
         options = {"auto_batch_size": auto_batch_size, "batch_dims": batch_dims, "device": device}
         inner = None if batch_size is None else as_size(batch_size)[1:]
         items = [
-            item if isinstance(item, TensorCollection) else cls.from_dict(item, batch_size=inner, **options)  # type: ignore[arg-type]
-            for item in input
+            item if isinstance(item, TensorCollection) else cls.from_dict(item, batch_size=inner, **options) for item in input
         ]
         out = stack_tensordicts(items, 0)
         if names is not None:
             out.names = names
-        return out  # type: ignore[no-any-return]
+        return out
 
     @classmethod
     def fromkeys(cls, keys: Iterable[Key], value: Any = 0) -> Self:
@@ -136,11 +135,9 @@ class PythonConversions(Waist):
         out: Any = cls()
         for key in keys:
             out.set(key, value)
-        return out  # type: ignore[no-any-return]
+        return out
 
-    def to_dict(
-        self, *, retain_none: bool = True, convert_tensors: bool = False, tolist_first: bool = False
-    ) -> dict[str, Any]:
+    def to_dict(self, *, retain_none: bool = True, convert_tensors: bool = False, tolist_first: bool = False) -> dict[str, Any]:
         """A nested dict of the entries; the leaves are shared.
 
         Args:

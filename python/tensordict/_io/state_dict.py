@@ -15,7 +15,9 @@ from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 # How pickles name the state; the reference reads and writes the same names.
-_STATE = {"_tensordict": "_tensordict", "_device": "_device", "_batch_size": "_batch_size", "_td_dim_names": "_td_dim_names"}
+_STATE = ("_tensordict", "_device", "_batch_size", "_td_dim_names")
+_RARE = {"_is_memmap": "memmap", "_is_shared": "shared", "_memmap_prefix": "prefix"}
+_DROPPED = ("_is_locked", "_locked_schema", "_last_op", "_cache")
 
 
 class StateOps(Waist):
@@ -38,7 +40,7 @@ class StateOps(Waist):
         if not hasattr(out, "_metadata"):
             out._metadata = OrderedDict()
         _add_state(self, out, out, prefix, prefix[:-1], keep_vars, flatten)
-        return out  # type: ignore[no-any-return]
+        return out
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False, from_flatten: bool | None = None
@@ -63,7 +65,8 @@ class StateOps(Waist):
             self._take_values(nested)
         metadata = getattr(state_dict, "_metadata", {}).get("")
         if metadata and "batch_size" in metadata:
-            self.batch_size = as_size(metadata["batch_size"])
+            target: Any = self
+            target.batch_size = as_size(metadata["batch_size"])
         return self
 
     def _take_values(self, nested: Mapping[str, Any]) -> None:
@@ -78,7 +81,7 @@ class StateOps(Waist):
         self.update({k: v for k, v in nested.items() if k not in unlike}, inplace=True)  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = {name: getattr(self, slot) for name, slot in _STATE.items()}
+        state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
         if self.is_locked:
             state["_is_locked"] = True
         rare = self._has_rare or {}
@@ -93,26 +96,17 @@ class StateOps(Waist):
         target: Any = self
         target._extra = None
         target._is_locked = False
-        for slot in _STATE.values():
+        for slot in _STATE:
             setattr(target, slot, None)
-        rare = {}
-        locked = False
         for name, value in state.items():
             if name in _STATE:
-                setattr(target, _STATE[name], value)
-            elif name == "_is_locked":
-                locked = bool(value)
-            elif name == "_is_memmap" and value:
-                rare["memmap"] = True
-            elif name == "_is_shared" and value:
-                rare["shared"] = True
-            elif name == "_memmap_prefix" and value is not None:
-                rare["prefix"] = value
-            elif hasattr(self, "__dict__") and name not in ("_locked_schema", "_last_op", "_cache"):
+                setattr(target, name, value)
+            elif name in _RARE:
+                if value:
+                    target._rare[_RARE[name]] = value
+            elif name not in _DROPPED and hasattr(self, "__dict__"):
                 self.__dict__[name] = value
-        if rare:
-            target._rare.update(rare)
-        if locked:
+        if state.get("_is_locked"):
             target.lock_()
 
 
@@ -153,7 +147,9 @@ def _nested(state: Mapping[str, Any], node: Any, flat: bool | None) -> dict[str,
 
 def _check_same_keys(node: Any, nested: Mapping[str, Any], path: tuple[str, ...] = ()) -> None:
     own = {
-        key for key, value in node._fields().items() if not (isinstance(value, TensorCollection) and value.is_empty())  # type: ignore[attr-defined]
+        key
+        for key, value in node._fields().items()
+        if not (isinstance(value, TensorCollection) and value.is_empty())  # type: ignore[attr-defined]
     }
     given = {key for key, value in nested.items() if not (isinstance(value, Mapping) and not value)}
     if own != given:

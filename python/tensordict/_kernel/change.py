@@ -24,9 +24,7 @@ class Change:
 
     __slots__ = ("consumed", "leaf", "origins", "prefix")
 
-    def __init__(
-        self, leaf: Callable[[Any], Any], consumed: int, prefix: Size, origins: Sequence[int | None]
-    ) -> None:
+    def __init__(self, leaf: Callable[[Any], Any], consumed: int, prefix: Size, origins: Sequence[int | None]) -> None:
         self.leaf = leaf
         self.consumed = consumed
         self.prefix = prefix

@@ -9,7 +9,9 @@ LOCKED = (
     "Cannot modify locked {name}. For in-place modification, consider using the `set_()` method and make sure the key is "
     "present."
 )
-BAD_KEY = "Only NestedKeys are supported: a key must be a string or a non-empty, possibly nested tuple of strings. Got key {key!r}."
+BAD_KEY = (
+    "Only NestedKeys are supported: a key must be a string or a non-empty, possibly nested tuple of strings. Got key {key!r}."
+)
 
 
 class _KeyThroughLeafError(ValueError):

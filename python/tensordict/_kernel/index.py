@@ -14,6 +14,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.shapes import broadcast
 
 VIEW, ROWS, MASK, GENERAL = range(4)
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -31,9 +32,7 @@ class Index(Change):
 
     __slots__ = ("dim", "key", "kind")
 
-    def __init__(
-        self, key: Any, kind: int, consumed: int, prefix: Size, origins: Sequence[int | None], dim: int = 0
-    ) -> None:
+    def __init__(self, key: Any, kind: int, consumed: int, prefix: Size, origins: Sequence[int | None], dim: int = 0) -> None:
         self.key = key
         self.kind = kind
         self.dim = dim
@@ -217,10 +216,9 @@ class _Shape:
         """The batch size after indexing and the origins of its dimensions."""
         if not self.advanced:
             return Size(self.sizes), self.origins
-        try:
-            block = torch.broadcast_shapes(*self.advanced)
-        except RuntimeError as error:
-            raise IndexError(f"shape mismatch: the index tensors of shapes {self.advanced} do not broadcast") from error
+        block = broadcast(self.advanced)
+        if block is None:
+            raise IndexError(f"shape mismatch: the index tensors of shapes {self.advanced} do not broadcast")
         adjacent = all(place == self.places[0] for place in self.places)
         at = self.places[0] if adjacent else 0
         kept = self.used[0] if len(self.used) == 1 and len(block) == 1 else None

@@ -53,7 +53,7 @@ class FlagScope:
 GET_DEFAULTS_TO_NONE = Flag(True, "TD_GET_DEFAULTS_TO_NONE")
 
 
-class set_get_defaults_to_none(FlagScope):  # noqa: N801 - a public name that reads as a verb
+class set_get_defaults_to_none(FlagScope):
     """Chooses what `get` of a missing key does: return `None` (True, the default) or raise a `KeyError` (False).
 
     Args:

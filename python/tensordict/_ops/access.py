@@ -78,9 +78,7 @@ class AccessOps(Waist):
         default = rest[0] if rest else kwargs.get("default")
         return default if value is default else value[index]
 
-    def set(
-        self, key: Key, item: Any, inplace: bool = False, *, non_blocking: bool = False, **kwargs: Any
-    ) -> Self:
+    def set(self, key: Key, item: Any, inplace: bool = False, *, non_blocking: bool = False, **kwargs: Any) -> Self:
         """Stores `item` at `key`, making the nodes of a nested key that are not there.
 
         Args:
@@ -249,7 +247,7 @@ class AccessOps(Waist):
         """
         if len(args) > 1 or (args and kwargs):
             raise ValueError(f"replace takes one mapping or keywords, got {len(args)} arguments and {len(kwargs)} keywords")
-        return self.copy().update(args[0] if args else kwargs)  # type: ignore[attr-defined, no-any-return]
+        return self.copy().update(args[0] if args else kwargs)  # type: ignore[attr-defined]
 
 
 def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:

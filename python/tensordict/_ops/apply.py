@@ -18,7 +18,18 @@ from tensordict._types import NO_DEFAULT, Path, TensorCollection
 class _Apply:
     """One application: what it calls, and how it builds the results."""
 
-    __slots__ = ("batch_size", "default", "device", "filter_empty", "fn", "into", "is_leaf", "names", "nested_keys", "with_key")
+    __slots__ = (
+        "batch_size",
+        "default",
+        "device",
+        "filter_empty",
+        "fn",
+        "into",
+        "is_leaf",
+        "names",
+        "nested_keys",
+        "with_key",
+    )
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
         self.fn = fn
@@ -134,7 +145,13 @@ class ApplyOps(Waist):
             RuntimeError: a result does not fit the batch size.
         """
         leaf = is_leaf or ((lambda cls: True) if call_on_nested else default_is_leaf)
-        options = {"batch_size": batch_size, "device": device, "names": names, "default": default, "filter_empty": filter_empty}
+        options = {
+            "batch_size": batch_size,
+            "device": device,
+            "names": names,
+            "default": default,
+            "filter_empty": filter_empty,
+        }
         return _run(self, fn, others, options, (inplace, out, propagate_lock), leaf, False, False)
 
     def named_apply(
@@ -156,12 +173,18 @@ class ApplyOps(Waist):
     ) -> Any:
         """`apply` of `fn(key, leaf, *leaves_of_others)`; the key is the last part, or all of it with `nested_keys`."""
         leaf = is_leaf or ((lambda cls: True) if call_on_nested else default_is_leaf)
-        options = {"batch_size": batch_size, "device": device, "names": names, "default": default, "filter_empty": filter_empty}
+        options = {
+            "batch_size": batch_size,
+            "device": device,
+            "names": names,
+            "default": default,
+            "filter_empty": filter_empty,
+        }
         return _run(self, fn, others, options, (inplace, out, propagate_lock), leaf, True, nested_keys)
 
     def apply_(self, fn: Callable[..., Any], *others: Any, **kwargs: Any) -> Self:
         """`apply` that writes the results into the leaves of this tensordict, and returns it."""
-        return self.apply(fn, *others, inplace=True, **kwargs)  # type: ignore[no-any-return]
+        return self.apply(fn, *others, inplace=True, **kwargs)
 
 
 def _run(

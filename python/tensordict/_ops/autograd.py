@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import torch
 from torch import Tensor
 from typing_extensions import Self
@@ -18,7 +17,7 @@ class AutogradOps(Waist):
 
     def detach(self) -> Self:
         """The tensordict of detached leaves; they share storage with those of this one."""
-        return relock(map_leaves(self, Tensor.detach), self)  # type: ignore[no-any-return]
+        return relock(map_leaves(self, Tensor.detach), self)
 
     def detach_(self) -> Self:
         """Detaches every leaf in place."""
@@ -35,7 +34,7 @@ class AutogradOps(Waist):
     @property
     def data(self) -> Self:
         """The tensordict of the `.data` of all leaves; they share storage with those of this one."""
-        return relock(map_leaves(self, lambda leaf: leaf.data), self)  # type: ignore[no-any-return]
+        return relock(map_leaves(self, lambda leaf: leaf.data), self)
 
     def zero_grad(self, set_to_none: bool = True) -> Self:
         """Removes, or zeroes, the gradient of every leaf."""

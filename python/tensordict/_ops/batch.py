@@ -22,7 +22,7 @@ class BatchOps(Waist):
     @property
     def batch_size(self) -> Size:
         """The leading dimensions that all entries share. Setting it checks every entry first."""
-        return self._batch_size  # type: ignore[attr-defined, no-any-return]
+        return self._batch_size  # type: ignore[attr-defined]
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -43,7 +43,8 @@ class BatchOps(Waist):
                     entry._check_batch_size(size)
             elif entry.shape[: len(size)] != size:
                 raise RuntimeError(
-                    f"the {type(entry).__name__} {key} has shape {entry.shape} which is incompatible with the batch-size {size}."
+                    f"the {type(entry).__name__} {key} has shape {entry.shape} which is incompatible with the "
+                    f"batch-size {size}."
                 )
 
     @property
@@ -104,7 +105,7 @@ class BatchOps(Waist):
     @property
     def device(self) -> torch.device | None:
         """The device of all entries, or None where they may be on several."""
-        return self._device  # type: ignore[attr-defined, no-any-return]
+        return self._device  # type: ignore[attr-defined]
 
     @device.setter
     def device(self, value: Any) -> None:
@@ -161,7 +162,7 @@ class BatchOps(Waist):
         if value is None:
             self._adopt_names(None)
             return
-        names = [value] if isinstance(value, str) else list(value)
+        names: list[str | None] = [value] if isinstance(value, str) else list(value)
         if len(names) != len(self.batch_size):
             raise ValueError(
                 f"the length of the dimension names must equate the tensordict batch_dims attribute. Got {names} for "

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, map_leaves
+from tensordict._ops.waist import Waist, copy_nodes, map_leaves
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -88,7 +88,9 @@ class _Target:
         elif isinstance(value, Tensor):
             self.device, self.dtype = value.device, value.dtype
         elif value is not None:
-            raise TypeError(f"to() takes devices, dtypes, tensors and tensordicts, got {value!r} of type {type(value).__name__}")
+            raise TypeError(
+                f"to() takes devices, dtypes, tensors and tensordicts, got {value!r} of type {type(value).__name__}"
+            )
 
 
 class CastOps(Waist):
@@ -120,11 +122,11 @@ class CastOps(Waist):
         if target.device is not None and (target.device != self.device or target.memory_format is not None):
             result = _moved(result, target)
         if target.batch_size is not None and as_size(target.batch_size) != result.batch_size:
-            result = result.copy() if result is self else result
+            result = copy_nodes(result) if result is self else result
             result.batch_size = target.batch_size
         if target.inplace:
             return _adopt(self, result)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def cpu(self, **kwargs: Any) -> Self:
         """The tensordict on the CPU."""
@@ -132,11 +134,14 @@ class CastOps(Waist):
 
     def cuda(self, device: Any = None, **kwargs: Any) -> Self:
         """The tensordict on a CUDA device, the current one if not given."""
-        return self.to(torch.device("cuda") if device is None else torch.device("cuda", device) if isinstance(device, int) else device, **kwargs)
+        return self.to(
+            torch.device("cuda") if device is None else torch.device("cuda", device) if isinstance(device, int) else device,
+            **kwargs,
+        )
 
     def type(self, dst_type: torch.dtype, *, cast_filter: Filter | None = None) -> Self:
         """All leaves cast to `dst_type` (see `to`)."""
-        return _cast(self, dst_type, cast_filter)  # type: ignore[no-any-return]
+        return _cast(self, dst_type, cast_filter)
 
     half = cast(torch.float16, "half")
     float = cast(torch.float32, "float")

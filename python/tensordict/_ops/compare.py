@@ -16,8 +16,8 @@ class CompareOps(Waist):
 
     __slots__ = ()
 
-    __eq__ = comparison(torch.eq, "__eq__")  # type: ignore[assignment]
-    __ne__ = comparison(torch.ne, "__ne__")  # type: ignore[assignment]
+    __eq__ = comparison(torch.eq, "__eq__")
+    __ne__ = comparison(torch.ne, "__ne__")
     __lt__ = comparison(torch.lt, "__lt__")
     __le__ = comparison(torch.le, "__le__")
     __gt__ = comparison(torch.gt, "__gt__")

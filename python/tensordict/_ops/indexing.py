@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import is_key, path_of
+from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.keys import KeyOps
@@ -72,8 +73,7 @@ class IndexOps(KeyOps):
     def __iter__(self) -> Iterator[Self]:
         if not self.batch_size:
             raise TypeError("iteration over a 0-d tensordict. Use keys(), values() or items() to iterate over its entries.")
-        return iter(self.unbind(0))  # type: ignore[attr-defined, no-any-return]
-
+        return iter(self.unbind(0))  # type: ignore[attr-defined]
 
     def _get_sub_tensordict(self, idx: IndexType) -> Any:
         """A view at `idx`: reads are indexed, writes go to the rows of this tensordict."""
@@ -105,11 +105,7 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
 
 
 def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
-    try:
-        fits = torch.broadcast_shapes(batch_size, index.prefix) == index.prefix
-    except RuntimeError:
-        fits = False
-    if not fits or len(batch_size) < len(index.prefix):
+    if len(batch_size) < len(index.prefix) or not broadcasts_to(batch_size, index.prefix):
         raise RuntimeError(
             f"indexed destination TensorDict batch size is {index.prefix} (batch_size = {node.batch_size}, "
             f"index={index.key}), which differs from the source batch size {batch_size}"
@@ -118,7 +114,7 @@ def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
 
 def _split_known(node: Any, value: Any) -> tuple[dict[Any, Any], dict[str, Any]]:
     fields = node._fields()
-    items = value._fields() if isinstance(value, TensorCollection) else value
+    items = value._fields() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
     known = {key: item for key, item in items.items() if key in node}
     return known, {key: item for key, item in items.items() if key not in fields and key not in known}
 

@@ -12,6 +12,7 @@ from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._ops.access import AccessOps, descend
+from tensordict._ops.waist import copy_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
 IsLeaf = Callable[[type], bool]
@@ -39,9 +40,7 @@ def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[
 class TreeKeys(KeysView):  # type: ignore[type-arg]
     """The keys of a tensordict, nested ones included if asked: a set-like view that follows the tensordict."""
 
-    def __init__(
-        self, tensordict: Any, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool
-    ) -> None:
+    def __init__(self, tensordict: Any, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool) -> None:
         self.tensordict = tensordict
         self.include_nested = include_nested
         self.leaves_only = leaves_only
@@ -80,9 +79,7 @@ class KeyOps(AccessOps):
 
     __slots__ = ()
 
-    def _pairs(
-        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool
-    ) -> list[tuple[Key, Any]]:
+    def _pairs(self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool) -> list[tuple[Key, Any]]:
         out: list[tuple[Key, Any]] = []
         leaf = default_is_leaf if is_leaf is None else is_leaf
         if include_nested:
@@ -254,7 +251,7 @@ class KeyOps(AccessOps):
             out.pop(old, None)
         for new, value in taken:
             out.set(new, value)
-        return out  # type: ignore[no-any-return]
+        return out
 
     def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Self:
         """The tensordict of the entries `keys` alone; the leaves are shared.
@@ -345,7 +342,7 @@ class KeyOps(AccessOps):
         if inplace:
             return self._take_fields(out)
         self._remember(out, "flatten_keys", separator)  # type: ignore[attr-defined]
-        return out  # type: ignore[no-any-return]
+        return out
 
     def unflatten_keys(self, separator: str = ".", inplace: bool = False) -> Self:
         """The tensordict in which a key that holds `separator` is a path of nested keys; the leaves are shared.
@@ -357,18 +354,16 @@ class KeyOps(AccessOps):
         fields = self._fields()
         for key, value in fields.items():
             if separator not in key:  # nodes are copied, since paths may be written into them
-                out._set_str(key, value._rebuild_nodes() if isinstance(value, TensorCollection) else value)  # type: ignore[attr-defined]
+                out._set_str(key, copy_nodes(value) if isinstance(value, TensorCollection) else value)
         for key, value in fields.items():
             if separator in key:
                 _unflatten(out, tuple(key.split(separator)), value)
         if inplace:
             return self._take_fields(out)
         self._remember(out, "unflatten_keys", separator)  # type: ignore[attr-defined]
-        return out  # type: ignore[no-any-return]
+        return out
 
-    def separates(
-        self, *keys: Key, default: Any = NO_DEFAULT, strict: bool = True, filter_empty: bool = True
-    ) -> Self:
+    def separates(self, *keys: Key, default: Any = NO_DEFAULT, strict: bool = True, filter_empty: bool = True) -> Self:
         """Moves the entries `keys` out of this tensordict into a new one.
 
         Args:
@@ -393,7 +388,7 @@ class KeyOps(AccessOps):
         if filter_empty:
             for path in paths:
                 self._drop_empty(path[:-1])
-        return out  # type: ignore[no-any-return]
+        return out
 
     def _drop_empty(self, path: Path) -> None:
         while path:
@@ -423,7 +418,7 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: a key is missing, or stands in two sets.
         """
-        rest: Any = self if inplace else self._rebuild_nodes()
+        rest: Any = self if inplace else copy_nodes(self)
         empty = self.empty(recurse=True) if reproduce_struct else None  # type: ignore[attr-defined]
         out = []
         for keys in key_sets:
@@ -433,18 +428,8 @@ class KeyOps(AccessOps):
             out.append(empty.clone(recurse=False).update(part) if empty is not None else part)
         return (*out, rest)
 
-    def _rebuild_nodes(self) -> Any:
-        """A copy of the nodes; the leaves are shared."""
-        fields = {
-            key: value._rebuild_nodes() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
-            for key, value in self._fields().items()
-        }
-        return self._rebuild(fields, self.batch_size, self.device, self._names)
 
-
-def _flatten(
-    node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]
-) -> None:
+def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:
     for name, value in node._fields().items():
         key = prefix + name
         if isinstance(value, TensorCollection) and not is_leaf(type(value)):
@@ -468,5 +453,3 @@ def _unflatten(node: Any, path: Path, value: Any) -> None:
     if path[0] in node._fields():
         raise KeyError(f"Unflattening key(s) in tensordict will override an existing for unflattened key {whole}.")
     node._set_str(path[0], value)
-
-

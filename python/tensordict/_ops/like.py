@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.rows import run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._ops.waist import Waist, copy_nodes, leaves_of, refill
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 
@@ -28,20 +28,20 @@ class LikeOps(Waist):
             recurse: copy the leaves too; otherwise the nodes are new and the leaves are shared.
         """
         if not recurse:
-            return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
-        return refill(self, iter(run(leaves_of(self), torch.clone, getattr(torch, "_foreach_clone", None))))  # type: ignore[no-any-return]
+            return copy_nodes(self)
+        return refill(self, iter(run(leaves_of(self), torch.clone, getattr(torch, "_foreach_clone", None))))
 
     def copy(self) -> Self:
         """A shallow copy: new nodes, shared leaves."""
-        return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
+        return copy_nodes(self)
 
     def __copy__(self) -> Self:
-        return self._rebuild_nodes()  # type: ignore[attr-defined, no-any-return]
+        return copy_nodes(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         import copy
 
-        return refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))  # type: ignore[no-any-return]
+        return refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
@@ -66,7 +66,7 @@ class LikeOps(Waist):
             for key, value in self._fields().items():
                 if isinstance(value, TensorCollection):
                     fields[key] = value.empty(True, batch_size=batch_size, device=device, names=names)  # type: ignore[attr-defined]
-        return self._rebuild(fields, size, label, kept)  # type: ignore[no-any-return]
+        return self._rebuild(fields, size, label, kept)
 
     def new_empty(self, *size: Any, **kwargs: Any) -> Self:
         """`torch.Tensor.new_empty` of each leaf: uninitialised leaves of the batch size `size`."""
@@ -92,7 +92,7 @@ class LikeOps(Waist):
 def _new(node: Any, size: tuple[Any, ...], options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
     given = size if size else (options.pop("size"),)
     options.pop("empty_lazy", None)
-    if options.get("device", None) is NO_DEFAULT:
+    if options.get("device") is NO_DEFAULT:
         del options["device"]
     batch_size = Size(sizes_of(given))
     return _new_node(node, batch_size, len(node.batch_size), options, make)

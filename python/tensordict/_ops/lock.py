@@ -33,7 +33,7 @@ class LockOps(KeyOps):
     @property
     def is_locked(self) -> bool:
         """Whether entries can neither be added, replaced nor removed. Setting it locks or unlocks."""
-        return self._is_locked  # type: ignore[attr-defined, no-any-return]
+        return self._is_locked  # type: ignore[attr-defined]
 
     @is_locked.setter
     def is_locked(self, value: bool) -> None:

@@ -57,7 +57,7 @@ class PointwiseOps(Waist):
             out = [torch.lerp(*row) for row in zip(leaves, ends, weights)]
         else:
             out = run_pairs(leaves, ends, torch.lerp, foreach_of("lerp") if _is_number(weights) else None, weights)
-        return relock(refill(self, iter(out)), self)  # type: ignore[no-any-return]
+        return relock(refill(self, iter(out)), self)
 
     def lerp_(self, end: Any, weight: Any) -> Self:
         """`lerp` in place: the step of a moving average. Also of a locked tensordict. Returns the tensordict itself."""

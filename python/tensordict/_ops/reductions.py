@@ -63,7 +63,7 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
         dims = dims or tuple(range(len(self.batch_size)))
 
         def leaf(value: Tensor) -> Tensor:
-            return function(value, dims, keep, dtype=dtype)  # type: ignore[no-any-return]
+            return function(value, dims, keep, dtype=dtype)
 
         return transform(self, reduced(self, dims, keep, leaf))
 
@@ -91,7 +91,7 @@ def _features(node: Any, function: Callable[..., Any], feature: bool, keep: bool
         dims = tuple(range(batch_dims, value.ndim))
         if not dims:
             return value if dtype is None else value.to(dtype)
-        return function(value, dims, keep, dtype=dtype)  # type: ignore[no-any-return]
+        return function(value, dims, keep, dtype=dtype)
 
     if feature:
         # nodes below with more batch dimensions lose those: their leaves are reduced to the batch of the root
@@ -103,8 +103,7 @@ def _features(node: Any, function: Callable[..., Any], feature: bool, keep: bool
 def _rebatched(node: Any, batch_size: Size) -> Any:
     names = node._names if len(node.batch_size) == len(batch_size) else None
     fields = {
-        key: _rebatched(value, batch_size) if isinstance(value, Waist) else value
-        for key, value in node._fields().items()
+        key: _rebatched(value, batch_size) if isinstance(value, Waist) else value for key, value in node._fields().items()
     }
     return node._rebuild(fields, batch_size, node.device, names)
 
@@ -112,14 +111,14 @@ def _rebatched(node: Any, batch_size: Size) -> Any:
 def _over_leaves(node: Any, function: Callable[..., Any], dim: Any, keep: bool, dtype: Any) -> Tensor:
     leaves = leaves_of(node)
     if dim is NO_DEFAULT or dim is None:
-        return function(torch.stack([function(leaf, dtype=dtype) for leaf in leaves]), dtype=dtype)  # type: ignore[no-any-return]
+        return function(torch.stack([function(leaf, dtype=dtype) for leaf in leaves]), dtype=dtype)
     if dim == "feature":
         batch_dims = len(node.batch_size)
         flat = [leaf.flatten(batch_dims) if leaf.ndim > batch_dims else leaf.unsqueeze(-1) for leaf in leaves]
-        return function(torch.cat(flat, -1), -1, keep, dtype=dtype)  # type: ignore[no-any-return]
+        return function(torch.cat(flat, -1), -1, keep, dtype=dtype)
     dims = tuple(batch_dim(node, one) for one in (dim if isinstance(dim, (tuple, list)) else (dim,)))
     parts = [function(leaf, dims, keep, dtype=dtype) for leaf in leaves]
-    return function(torch.stack(parts), 0, dtype=dtype)  # type: ignore[no-any-return]
+    return function(torch.stack(parts), 0, dtype=dtype)
 
 
 class ReductionOps(Waist):

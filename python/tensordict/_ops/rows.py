@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel.native import is_plain
+from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.waist import leaves_like, leaves_of, refill
 from tensordict._types import TensorCollection
 
@@ -67,11 +68,11 @@ def operand(node: Any, other: Any) -> list[Any] | Any:
         return other
     batch_size = node.batch_size
     if other.shape != batch_size:
-        other = other.expand(torch.broadcast_shapes(other.shape, batch_size))
-        if other.shape != batch_size:
+        if not broadcasts_to(other.shape, batch_size):
             raise RuntimeError(
                 f"the tensor of shape {other.shape} does not broadcast to the batch size {batch_size} of the tensordict"
             )
+        other = other.expand(batch_size)
     return [other.reshape(other.shape + (1,) * (leaf.ndim - other.ndim)) for leaf in leaves_of(node)]
 
 
@@ -85,7 +86,7 @@ def unary(function: Callable[..., Any], many: str | None = None) -> Callable[[T]
         return relock(refill(self, iter(run(leaves, function, foreach))), self)
 
     doc = f"`torch.{name}` of each leaf: a tensordict of the same keys and batch size, with leaves of their own."
-    return _describe(method, name, doc)  # type: ignore[no-any-return]
+    return _describe(method, name, doc)
 
 
 def unary_(name: str) -> Callable[[T], T]:
@@ -98,7 +99,7 @@ def unary_(name: str) -> Callable[[T], T]:
         return self
 
     doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
-    return _describe(method, name, doc)  # type: ignore[no-any-return]
+    return _describe(method, name, doc)
 
 
 def binary(function: Callable[..., Any], name: str | None = None, reverse: bool = False) -> Callable[[T, Any], T]:
@@ -108,17 +109,15 @@ def binary(function: Callable[..., Any], name: str | None = None, reverse: bool 
 
     def method(self: Any, other: Any) -> Any:
         leaves, others = leaves_of(self), operand(self, other)
-        if isinstance(others, list):
-            out = run_pairs(leaves, others, call, foreach)
-        else:
-            out = run(leaves, call, foreach, others)
+        pairs = isinstance(others, list)
+        out = run_pairs(leaves, others, call, foreach) if pairs else run(leaves, call, foreach, others)
         return relock(refill(self, iter(out)), self)
 
     doc = (
         f"`torch.{function.__name__}` of each leaf and a tensordict of the same keys, a number, or a tensor that broadcasts "
         "to the batch size."
     )
-    return _describe(method, name or function.__name__, doc)  # type: ignore[no-any-return]
+    return _describe(method, name or function.__name__, doc)
 
 
 def binary_(name: str, method_name: str | None = None) -> Callable[[T, Any], T]:
@@ -135,7 +134,7 @@ def binary_(name: str, method_name: str | None = None) -> Callable[[T, Any], T]:
         return self
 
     doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
-    return _describe(method, method_name or name, doc)  # type: ignore[no-any-return]
+    return _describe(method, method_name or name, doc)
 
 
 def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
@@ -147,11 +146,8 @@ def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], 
         elif not isinstance(other, (TensorCollection, Tensor, int, float, complex)):
             return NotImplemented
         leaves, others = leaves_of(self), operand(self, other)
-        if isinstance(others, list):
-            out = list(map(function, leaves, others))
-        else:
-            out = [function(leaf, others) for leaf in leaves]
-        result = refill(self, iter(out))
+        out = map(function, leaves, others if isinstance(others, list) else [others] * len(leaves))
+        result = refill(self, out)
         for node in _nodes(result):
             node._set_names(None)
         return result
@@ -160,7 +156,7 @@ def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], 
         f"`torch.{function.__name__}` of each leaf and a tensordict or mapping of the same keys, a number, or a tensor that "
         "broadcasts to the batch size: a tensordict of boolean leaves."
     )
-    return _describe(method, name, doc)  # type: ignore[no-any-return]
+    return _describe(method, name, doc)
 
 
 def _nodes(node: Any) -> list[Any]:

@@ -71,7 +71,7 @@ class ShapeOps(IndexOps):
         """This tensordict with a change made, which a `with` block can undo."""
         out = transform(self, change)
         self._remember(out, name, *args)  # type: ignore[attr-defined]
-        return relock(out, self)  # type: ignore[no-any-return]
+        return relock(out, self)
 
     def view(self, *shape: Any, size: Any = None, batch_size: Any = None) -> Self:
         """The batch dimensions regrouped; leaves share storage with those of this tensordict.
@@ -87,13 +87,13 @@ class ShapeOps(IndexOps):
         given = shape if shape else (size,)
         if len(given) == 1 and isinstance(given[0], torch.dtype):
             dtype = given[0]
-            return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined, no-any-return]
+            return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined]
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
             return self
         out = regroup(self, sizes, Tensor.view)
         self._remember(out, "view")  # type: ignore[attr-defined]
-        return relock(out, self)  # type: ignore[no-any-return]
+        return relock(out, self)
 
     def reshape(self, *args: Any, **kwargs: Any) -> Self:
         """The batch dimensions regrouped; a leaf shares storage where torch can, and is copied where it cannot.
@@ -107,7 +107,7 @@ class ShapeOps(IndexOps):
             return self
         out = regroup(self, sizes, Tensor.reshape)
         self._remember(out, "reshape")  # type: ignore[attr-defined]
-        return relock(out, self)  # type: ignore[no-any-return]
+        return relock(out, self)
 
     def unsqueeze(self, *args: Any, **kwargs: Any) -> Self:
         """A batch dimension of size 1 at `dim`; leaves share storage.
@@ -198,9 +198,7 @@ class ShapeOps(IndexOps):
         given = sizes_of(args if args else (kwargs.get("shape", kwargs.get("size")),))
         dims, batch_size = len(self.batch_size), self.batch_size
         extra = len(given) - dims
-        fits = extra >= 0 and all(
-            size in (1, wanted) or wanted == -1 for size, wanted in zip(batch_size, given[extra:])
-        )
+        fits = extra >= 0 and all(size in (1, wanted) or wanted == -1 for size, wanted in zip(batch_size, given[extra:]))
         if not fits:
             raise RuntimeError(
                 "Incompatible expanded shape: The expanded shape length at non-singleton dimension should be same as the "
@@ -212,7 +210,7 @@ class ShapeOps(IndexOps):
             return value.expand(sizes + value.shape[dims:])
 
         out = transform(self, Change(leaf, dims, sizes, [None] * extra + list(range(dims))))
-        return relock(out, self)  # type: ignore[no-any-return]
+        return relock(out, self)
 
     def flatten(self, start_dim: int | None = None, end_dim: int | None = None, *, inplace: bool = False) -> Self:
         """Neighbouring batch dimensions merged into one.
@@ -311,9 +309,7 @@ class ShapeOps(IndexOps):
 
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
     """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
-    columns = [
-        _scatter(part, cut, changes) if isinstance(part, TensorCollection) else cut.leaf(part) for part in node._parts()
-    ]
+    columns = [_scatter(part, cut, changes) if isinstance(part, TensorCollection) else cut.leaf(part) for part in node._parts()]
     if not columns:
         return tuple(node._from_parts((), change) for change in changes)
     return tuple(node._from_parts(parts, change) for parts, change in zip(zip(*columns), changes))

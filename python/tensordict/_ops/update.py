@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
@@ -13,6 +12,7 @@ from tensordict._kernel.errors import _InplaceWriteError
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
+from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.access import AccessOps, Write
 from tensordict._ops.coerce import as_tensor
 from tensordict._types import IndexType, Key, Path, TensorCollection
@@ -22,7 +22,7 @@ Copy = tuple[Tensor, Any]  # a leaf and what is written into it
 
 def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(source, TensorCollection):
-        return source._fields().items()  # type: ignore[attr-defined, no-any-return]
+        return source._fields().items()  # type: ignore[attr-defined]
     if isinstance(source, Mapping):
         return source.items()
     raise TypeError(f"expected a tensordict or a mapping to update from, got a {type(source).__name__}")
@@ -72,7 +72,7 @@ class UpdateOps(AccessOps):
         Raises:
             RuntimeError: the tensordict is locked, or an entry does not fit the batch size.
         """
-        source = kwargs if input_dict_or_td is None else input_dict_or_td
+        source: Any = kwargs if input_dict_or_td is None else input_dict_or_td
         if source is self:
             return self
         keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
@@ -174,7 +174,7 @@ class _UpdatePlan:
             if below is not None and not below:
                 continue
             if below is not None:
-                value = value.select(*map(key_of, below)) if isinstance(value, TensorCollection) else value
+                value = value.select(*map(key_of, below)) if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
             target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
             if self._recurses(target, value):
                 self.add(target, value, None)
@@ -214,13 +214,7 @@ def _plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] |
 
 def _check_copy(key: str, target: Tensor, value: Tensor, index: Index | None) -> None:
     shape = target.shape if index is None else index.shape(target.shape)
-    if value.shape == shape:
-        return
-    try:
-        fits = torch.broadcast_shapes(value.shape, shape) == shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if value.shape != shape and not broadcasts_to(value.shape, shape):
         where = "the entry" if index is None else f"the rows at {index.key} of the entry"
         raise RuntimeError(f"cannot copy the value of shape {value.shape} under the key {key!r} into {where} of shape {shape}")
 

@@ -136,9 +136,7 @@ def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
 
 def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> Any:
     """A tree like `node` with other leaves, depth first, and, if given, changed batch dimensions."""
-    parts = [
-        refill(part, leaves, change) if isinstance(part, TensorCollection) else next(leaves) for part in node._parts()
-    ]
+    parts = [refill(part, leaves, change) if isinstance(part, TensorCollection) else next(leaves) for part in node._parts()]
     return node._from_parts(parts, change)
 
 
@@ -151,7 +149,10 @@ def transform(node: Any, change: Change) -> Any:
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf."""
-    parts = [
-        map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()
-    ]
+    parts = [map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()]
     return node._from_parts(parts)
+
+
+def copy_nodes(node: Any) -> Any:
+    """A copy of the nodes, unlocked; the leaves are shared."""
+    return node._from_parts([copy_nodes(part) if isinstance(part, TensorCollection) else part for part in node._parts()])

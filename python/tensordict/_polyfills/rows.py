@@ -1,2 +1,3 @@
 """Twins of the row functions."""
-TWINS: list = []
+
+TWINS: list[tuple[object, object]] = []

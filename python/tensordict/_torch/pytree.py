@@ -9,14 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Size, Tensor
+from torch import Size
 from torch.utils import _pytree as pytree
 
 from tensordict._td import TensorDict
-from tensordict._types import Names, TensorCollection
-
-
-_SHAPED = (Tensor, TensorCollection)
+from tensordict._types import Names
 
 
 class Context:
@@ -82,7 +79,8 @@ def unflatten(values: Any, context: Context) -> TensorDict:
 
 def _dims_gained(entries: list[Any], shapes: list[Size]) -> int:
     """How many dimensions each entry has more than it had, if all tell the same, else 0."""
-    gained = {len(value.shape) - len(shape) for value, shape in zip(entries, shapes) if isinstance(value, _SHAPED)}
+    pairs: list[tuple[Any, Size]] = list(zip(entries, shapes))
+    gained = {len(value.shape) - len(shape) for value, shape in pairs if hasattr(value, "shape")}
     return gained.pop() if len(gained) == 1 else 0
 
 
@@ -105,7 +103,7 @@ def register() -> None:
         flatten,
         unflatten,
         serialized_type_name="tensordict.TensorDict",
-        flatten_with_keys_fn=flatten_with_keys,  # type: ignore[arg-type]
+        flatten_with_keys_fn=flatten_with_keys,
     )
 
 
