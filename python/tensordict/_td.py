@@ -13,7 +13,6 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED, batch_mismatch, missing_key
 from tensordict._kernel.index import GENERAL, VIEW, Index
 from tensordict._kernel.native import gather
-from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
 from tensordict._ops.waist import leaves_of, refill, transform
@@ -229,7 +228,11 @@ class TensorDict(TensorDictBase):
             except KeyError:
                 raise missing_key(index, type(self).__name__, self._tensordict) from None
         if type(index) is tuple and index and type(index[0]) is str:
-            return descend(self, index) if len(index) == 2 and type(index[1]) is str else self._get_key(index)
+            if len(index) == 2:
+                below = self._tensordict.get(index[0])
+                if type(below) is TensorDict and index[1] in below._tensordict:
+                    return below._tensordict[index[1]]
+            return self._get_key(index)
         return self._get_rows(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:

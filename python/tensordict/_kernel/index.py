@@ -7,6 +7,7 @@ that results, and where each resulting dimension comes from; nodes and leaves be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,7 @@ class Index(Change):
         self.key = key
         self.kind = kind
         self.dim = dim
-        super().__init__(self._take, consumed, prefix, origins)
-
-    def _take(self, leaf: Any) -> Any:
-        return leaf[self.key]
+        super().__init__(itemgetter(key), consumed, prefix, origins)
 
 
 def parse(index: Any, batch_size: Size) -> Index:

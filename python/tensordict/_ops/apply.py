@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError
@@ -47,8 +47,21 @@ class _Apply:
         """The result for `node`, or None where it has no entries and is to be left out."""
         target = out if out is not None else self._start(node)
         fields = target._fields()
+        simple = out is None and not others and not self.with_key
+        fn, is_leaf, fitting = self.fn, self.is_leaf, None
+        batch_size = target.batch_size
         changed = False
         for key, value in node._fields().items():
+            if simple and type(value) is Tensor:
+                result = fn(value)
+                if type(result) is Tensor and (result.shape == fitting or self._fits(target, result.shape, batch_size)):
+                    fitting = result.shape
+                    target._set_str(key, result)
+                    changed = True
+                elif result is not None:
+                    changed = True
+                    self._store(target, key, result, False)
+                continue
             beside = tuple([self._beside(other, key, value) for other in others])
             if isinstance(value, TensorCollection) and not self.is_leaf(type(value)):
                 below = None if out is None else fields.get(key)
@@ -61,6 +74,11 @@ class _Apply:
         if not changed and self._drops(node):
             return None
         return target
+
+    @staticmethod
+    def _fits(target: Any, shape: Size, batch_size: Size) -> bool:
+        """Whether a tensor of `shape` can be stored as it is."""
+        return target.device is None and shape[: len(batch_size)] == batch_size
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""

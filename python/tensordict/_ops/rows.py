@@ -148,8 +148,8 @@ def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], 
         leaves, others = leaves_of(self), operand(self, other)
         out = map(function, leaves, others if isinstance(others, list) else [others] * len(leaves))
         result = refill(self, out)
-        for node in _nodes(result):
-            node._set_names(None)
+        if self._names is not None:
+            result._adopt_names(None)
         return result
 
     doc = (
@@ -157,11 +157,3 @@ def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], 
         "broadcasts to the batch size: a tensordict of boolean leaves."
     )
     return _describe(method, name, doc)
-
-
-def _nodes(node: Any) -> list[Any]:
-    out = [node]
-    for part in node._parts():
-        if isinstance(part, TensorCollection):
-            out += _nodes(part)
-    return out

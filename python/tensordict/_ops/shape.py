@@ -51,15 +51,19 @@ def wrap(dim: int, dims: int, what: str = "tensordict") -> int:
     return dim % dims
 
 
-def regroup(node: Any, sizes: Size, method: Callable[..., Tensor]) -> Any:
-    """The leading dimensions as `sizes`, by `Tensor.view` or `Tensor.reshape`."""
+def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None = None) -> Any:
+    """The leading dimensions as `sizes`, by `Tensor.view`, `Tensor.reshape` or `Tensor.expand`."""
     consumed = len(node.batch_size)
+    known, target = None, sizes
 
     def leaf(value: Any) -> Any:
-        return method(value, sizes + value.shape[consumed:])
+        nonlocal known, target
+        shape = value.shape
+        if shape != known:  # leaves often share their shape
+            known, target = shape, sizes + shape[consumed:]
+        return method(value, target)
 
-    origins = range(consumed) if sizes == node.batch_size else [None] * len(sizes)
-    return transform(node, Change(leaf, consumed, sizes, origins))
+    return transform(node, Change(leaf, consumed, sizes, [None] * len(sizes) if origins is None else origins))
 
 
 class ShapeOps(IndexOps):
@@ -206,10 +210,7 @@ class ShapeOps(IndexOps):
             )
         sizes = Size([size if size != -1 else batch_size[place - extra] for place, size in enumerate(given)])
 
-        def leaf(value: Any) -> Any:
-            return value.expand(sizes + value.shape[dims:])
-
-        out = transform(self, Change(leaf, dims, sizes, [None] * extra + list(range(dims))))
+        out = regroup(self, sizes, Tensor.expand, [None] * extra + list(range(dims)))
         return relock(out, self)
 
     def flatten(self, start_dim: int | None = None, end_dim: int | None = None, *, inplace: bool = False) -> Self:
