@@ -48,7 +48,7 @@ class _Apply:
         target = out if out is not None else self._start(node)
         fields = target._fields()
         simple = out is None and not others and not self.with_key
-        fn, is_leaf, fitting = self.fn, self.is_leaf, None
+        fn, fitting = self.fn, None
         batch_size = target.batch_size
         changed = False
         for key, value in node._fields().items():
