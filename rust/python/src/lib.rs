@@ -1,14 +1,14 @@
 //! `tensordict._core`: the list of the names that Python sees. Each module extracts, enters and wraps; the work is in
 //! `tensordict-core`.
 
-use pyo3::prelude::*;
-
 mod enter;
 mod error;
 
-#[pymodule(gil_used = false)]
-#[pyo3(name = "_core")]
-fn core_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    Ok(())
+/// The native half of tensordict. Only `tensordict._kernel.native` imports it.
+// Written inline, and each name exported by an attribute, because the generated stub `_core.pyi` knows only those.
+#[pyo3::pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }
