@@ -1,0 +1,413 @@
+"""The rules of docs/architecture.md, read off the sources: imports go one way, files and functions stay small.
+
+    python tests/test_architecture.py       prints the lines by folder and the waist
+
+A rule is a function from a source to what is wrong in it. None has a list of exceptions. Each has a source that breaks
+it, below, so that a rule which no longer finds anything fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "python" / "tensordict"
+
+MOST_LINES = 800
+MOST_FUNCTION_LINES = 40
+MOST_WAIST_METHODS = 15
+
+# From the bottom up. A name is a module of `tensordict`; one that is not listed is a facade: it may import everything,
+# and no module of a layer may import it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("_core", "_reexport"),
+    ("_types",),
+    ("_kernel",),
+    ("memmap",),
+    ("_ops", "_io", "_convert", "_distributed"),
+    ("base",),
+    ("_td", "_lazy", "_persistent", "store"),
+    ("_tensorclass",),
+    ("_nontensor", "typedtensordict"),
+    ("_torch", "_polyfills"),
+    ("nn", "data"),
+)
+LAYER_OF = {name: level for level, names in enumerate(LAYERS) for name in names}
+FACADE = len(LAYERS)
+
+UNSAFE_FILES = {"core/src/memmap.rs", "core/src/rows.rs", "python/src/tensor.rs"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file: its path below the package or below `rust/`, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def module(self) -> str:
+        """The dotted name below `tensordict`, empty for the package itself."""
+        return self.path.removesuffix(".py").removesuffix("__init__").strip("/").replace("/", ".")
+
+
+# Reading Python.
+
+
+def is_type_only(node: ast.AST) -> bool:
+    """Whether the statement is `if TYPE_CHECKING:`, whose body never runs."""
+    return isinstance(node, ast.If) and ast.unparse(node.test).split(".")[-1] == "TYPE_CHECKING"
+
+
+def running(node: ast.AST, into_functions: bool = True) -> Iterator[ast.AST]:
+    """The nodes below `node` that run: all but type-only imports and, where not wanted, the bodies of functions."""
+    for child in ast.iter_child_nodes(node):
+        if is_type_only(child):
+            continue
+        yield child
+        if into_functions or not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from running(child, into_functions)
+
+
+def absolute(node: ast.ImportFrom, source: Source) -> str:
+    """The module that a `from` import names, with the dots of a relative import resolved."""
+    if not node.level:
+        return node.module or ""
+    parents = ["tensordict", *filter(None, source.module.split("."))]
+    if source.path.endswith("__init__.py"):
+        parents.append("")
+    base = parents[: len(parents) - node.level]
+    return ".".join([*base, *filter(None, [node.module])])
+
+
+def imported(nodes: Iterator[ast.AST], source: Source) -> Iterator[str]:
+    """The modules, and the names in them, that import statements among the nodes ask for."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{absolute(node, source)}.{alias.name}" for alias in node.names)
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method."""
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
+    """The calls of the plain function `name` below a node."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == name:
+            yield child
+
+
+# Rules for Python.
+
+
+def imports_go_down(source: Source) -> Iterator[str]:
+    """A module imports its own layer and those below; upward only through `_reexport`."""
+    own = LAYER_OF.get(source.module.split(".")[0], FACADE)
+    if source.module == "_reexport":
+        return
+    for name in imported(running(source.tree), source):
+        package, _, rest = name.partition(".")
+        if package == "tensordict" and LAYER_OF.get(rest.split(".")[0], FACADE) > own:
+            yield f"imports {name}, which is above it"
+
+
+def only_native_imports_core(source: Source) -> Iterator[str]:
+    """The extension module has one door."""
+    if source.module != "_kernel.native":
+        yield from (
+            f"imports {name}; only _kernel/native.py does"
+            for name in imported(ast.walk(source.tree), source)
+            if name.startswith("tensordict._core")
+        )
+
+
+def files_are_short(source: Source) -> Iterator[str]:
+    """A file has at most 800 lines."""
+    lines = len(source.text.splitlines())
+    if lines > MOST_LINES:
+        yield f"has {lines} lines, {MOST_LINES} are the limit"
+
+
+def functions_are_short(source: Source) -> Iterator[str]:
+    """A function has at most 40 lines, its docstring and its decorators not counted."""
+    for function in functions(source.tree):
+        documented = ast.get_docstring(function, clean=False) is not None
+        docstring = function.body[0] if documented else None
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        if docstring is not None:
+            lines -= (docstring.end_lineno or 0) - docstring.lineno + 1
+        if lines > MOST_FUNCTION_LINES:
+            yield f"{function.name} has {lines} lines, {MOST_FUNCTION_LINES} are the limit"
+
+
+def methods_are_written(source: Source) -> Iterator[str]:
+    """No method is set on a class in a loop: it could not be found by searching for its name."""
+    loops = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    for loop in ast.walk(source.tree):
+        if isinstance(loop, loops):
+            for call in calls(loop, "setattr"):
+                target = ast.unparse(call.args[0]) if call.args else ""
+                if re.fullmatch(
+                    r"(\w+\.)*([A-Z]\w*|_[A-Z]\w*|cls|klass|__class__)|type\(.*\)|sys\.modules\[.*\]", target
+                ):
+                    yield f"line {call.lineno}: setattr on {target} in a loop"
+
+
+def names_are_written(source: Source) -> Iterator[str]:
+    """No name of a module is made through `globals()`."""
+    yield from (f"line {call.lineno}: globals()" for call in calls(source.tree, "globals"))
+
+
+def nothing_is_patched(source: Source) -> Iterator[str]:
+    """Nothing of another package is replaced."""
+    foreign = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            foreign |= {a.asname or a.name.split(".")[0] for a in node.names if not a.name.startswith("tensordict")}
+        elif isinstance(node, ast.ImportFrom) and not absolute(node, source).startswith("tensordict"):
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(source.tree):
+        target = node.args[0] if isinstance(node, ast.Call) and is_setattr(node) else None
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            target = node.value
+        while isinstance(target, ast.Attribute):
+            target = target.value
+        if isinstance(target, ast.Name) and target.id in foreign:
+            yield f"line {target.lineno}: sets an attribute of {target.id}"
+
+
+def is_setattr(call: ast.Call) -> bool:
+    """Whether the call sets or deletes an attribute by its name."""
+    return isinstance(call.func, ast.Name) and call.func.id in {"setattr", "delattr"} and bool(call.args)
+
+
+def eager_and_compiled_are_one(source: Source) -> Iterator[str]:
+    """Only the hook that registers the polyfills may ask whether code is compiled."""
+    if source.module != "_polyfills":
+        for node in ast.walk(source.tree):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            if re.fullmatch(r"is_(dynamo_)?compiling", name):
+                yield f"line {node.lineno}: {name}"
+
+
+def dynamo_is_not_loaded(source: Source) -> Iterator[str]:
+    """Importing a module does not import `torch._dynamo`."""
+    top = list(running(source.tree, into_functions=False))
+    for name in imported(iter(top), source):
+        if name.startswith(("torch._dynamo", "torch._inductor")):
+            yield f"imports {name} when it is imported"
+    for node in top:
+        if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch._dynamo"):
+            yield f"line {node.lineno}: reads torch._dynamo when it is imported"
+
+
+# Rules for Rust.
+
+
+def rust_code(text: str, tests: bool = True) -> str:
+    """Rust without comments and strings and, where not wanted, without its `#[cfg(test)]` modules."""
+    noise = r'//[^\n]*|/\*.*?\*/|r(#*)".*?"\1|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\''
+    code = re.sub(noise, lambda m: "" if m[0].startswith("/") else '""', text, flags=re.DOTALL)
+    while not tests and (found := re.search(r"#\[cfg\(test\)\]\s*mod \w+\s*\{", code)):
+        depth, end = 1, found.end()
+        while depth and end < len(code):
+            depth += {"{": 1, "}": -1}.get(code[end], 0)
+            end += 1
+        code = code[: found.start()] + code[end:]
+    return code
+
+
+def unsafe_is_in_three_files(source: Source) -> Iterator[str]:
+    """Only the files that touch raw memory hold unsafe code."""
+    if source.path not in UNSAFE_FILES and re.search(r"\bunsafe(_code)?\b", rust_code(source.text)):
+        yield "holds unsafe code"
+
+
+def errors_are_returned(source: Source) -> Iterator[str]:
+    """No unwrap, expect or panic outside of tests and benchmarks."""
+    if "/src/" in source.path:
+        for found in re.finditer(
+            r"\.(unwrap|expect)\(|\b(panic|todo|unimplemented)!", rust_code(source.text, tests=False)
+        ):
+            yield f"has {found[0]} outside of its tests"
+
+
+PYTHON_RULES = (
+    imports_go_down,
+    only_native_imports_core,
+    files_are_short,
+    functions_are_short,
+    methods_are_written,
+    names_are_written,
+    nothing_is_patched,
+    eager_and_compiled_are_one,
+    dynamo_is_not_loaded,
+)
+RUST_RULES = (files_are_short, unsafe_is_in_three_files, errors_are_returned)
+SIZE_RULES = (files_are_short, functions_are_short)
+
+
+# The sources.
+
+
+def sources(folder: Path, suffix: str) -> list[Source]:
+    """The files of a folder, named from it."""
+    paths = sorted(path for path in folder.rglob(f"*{suffix}") if "target" not in path.relative_to(folder).parts)
+    return [Source(path.relative_to(folder).as_posix(), path.read_text()) for path in paths]
+
+
+def broken(rule: Callable[[Source], Iterator[str]], files: list[Source]) -> list[str]:
+    """What a rule finds in the files, each with its path."""
+    return [f"{source.path}: {finding}" for source in files for finding in rule(source)]
+
+
+def named(rule: Callable[[Source], Iterator[str]]) -> str:
+    return rule.__name__
+
+
+@pytest.mark.parametrize("rule", PYTHON_RULES, ids=named)
+def test_package(rule: Callable[[Source], Iterator[str]]) -> None:
+    assert broken(rule, sources(PACKAGE, ".py")) == []
+
+
+@pytest.mark.parametrize("rule", RUST_RULES, ids=named)
+def test_rust(rule: Callable[[Source], Iterator[str]]) -> None:
+    assert broken(rule, sources(ROOT / "rust", ".rs")) == []
+
+
+@pytest.mark.parametrize("folder", ["tests", "benches", "examples", "tools"])
+@pytest.mark.parametrize("rule", SIZE_RULES, ids=named)
+def test_other_python(rule: Callable[[Source], Iterator[str]], folder: str) -> None:
+    assert broken(rule, sources(ROOT / folder, ".py")) == []
+
+
+def test_sources_are_found() -> None:
+    """The tests above read something."""
+    assert sources(PACKAGE, ".py")
+    assert sources(ROOT / "rust", ".rs")
+
+
+# The waist.
+
+
+def waist() -> list[str]:
+    """The abstract methods that a container has to write."""
+    found = set()
+    for source in sources(PACKAGE, ".py"):
+        if source.path == "base.py" or source.path.startswith("_ops/"):
+            for function in functions(source.tree):
+                if any("abstract" in ast.unparse(decorator) for decorator in function.decorator_list):
+                    found.add(function.name)
+    return sorted(found)
+
+
+def test_waist_is_narrow() -> None:
+    assert 0 < len(waist()) <= MOST_WAIST_METHODS, waist()
+
+
+def test_import_does_not_load_dynamo() -> None:
+    """Importing the installed package loads neither the compiler nor what only some of its users need."""
+    script = "import sys, tensordict; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# Each rule finds what breaks it.
+
+BREAKS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
+    (imports_go_down, "_kernel/index.py", "from tensordict.base import TensorDictBase"),
+    (imports_go_down, "_kernel/index.py", "def late():\n    from .._td import TensorDict"),
+    (imports_go_down, "_kernel/index.py", "from tensordict import TensorDict"),
+    (imports_go_down, "base.py", "from . import utils"),
+    (imports_go_down, "_ops/__init__.py", "from ..base import TensorDictBase"),
+    (only_native_imports_core, "_io/memmap.py", "from tensordict._core import Map"),
+    (only_native_imports_core, "_kernel/__init__.py", "from .. import _core"),
+    (files_are_short, "base.py", "x = 1\n" * 801),
+    (functions_are_short, "base.py", "def f():\n" + "    x = 1\n" * 40),
+    (methods_are_written, "base.py", "for name in names:\n    setattr(TensorDict, name, make(name))"),
+    (methods_are_written, "base.py", "[setattr(cls, name, make(name)) for name in names]"),
+    (names_are_written, "base.py", "globals()['x'] = 1"),
+    (nothing_is_patched, "base.py", "import torch\ntorch.Tensor.td = 1"),
+    (nothing_is_patched, "base.py", "from torch import nn\nsetattr(nn.Module, 'td', 1)"),
+    (eager_and_compiled_are_one, "base.py", "import torch\nif torch.compiler.is_compiling():\n    pass"),
+    (dynamo_is_not_loaded, "base.py", "import torch._dynamo"),
+    (dynamo_is_not_loaded, "base.py", "import torch\nx = torch._dynamo.config"),
+    (unsafe_is_in_three_files, "core/src/key.rs", "fn f() { unsafe { g() } }"),
+    (errors_are_returned, "core/src/key.rs", "fn f() { g().unwrap(); }"),
+    (errors_are_returned, "core/src/key.rs", '#[cfg(test)]\nmod tests { fn t() {} }\nfn f() { panic!("no") }'),
+]
+
+HOLDS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
+    (imports_go_down, "_td.py", "from ._kernel import native\nfrom tensordict.base import TensorDictBase"),
+    (imports_go_down, "_kernel/a.py", "if TYPE_CHECKING:\n    from tensordict.base import TensorDictBase"),
+    (imports_go_down, "_kernel/a.py", "from tensordict import _reexport, _types"),
+    (imports_go_down, "_reexport.py", "def f():\n    from tensordict._td import TensorDict"),
+    (imports_go_down, "utils.py", "from tensordict.nn import TensorDictModule"),
+    (only_native_imports_core, "_kernel/native.py", "from tensordict._core import Map"),
+    (functions_are_short, "base.py", 'def f():\n    """' + "x\n" * 50 + '"""\n    return 1'),
+    (methods_are_written, "base.py", "for name in names:\n    setattr(module, name, value)"),
+    (nothing_is_patched, "base.py", "import torch\nself.device = torch.device('cpu')"),
+    (dynamo_is_not_loaded, "base.py", "def f():\n    import torch._dynamo"),
+    (unsafe_is_in_three_files, "core/src/rows.rs", "unsafe fn f() {}"),
+    (unsafe_is_in_three_files, "core/src/key.rs", '// unsafe\nconst S: &str = "unsafe \\" unsafe";'),
+    (
+        errors_are_returned,
+        "core/src/key.rs",
+        "fn f() { g().unwrap_or(1); }\n#[cfg(test)]\nmod tests { fn t() { g().unwrap() } }",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BREAKS)
+def test_rule_finds(rule: Callable[[Source], Iterator[str]], path: str, text: str) -> None:
+    assert list(rule(Source(path, dedent(text))))
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), HOLDS)
+def test_rule_allows(rule: Callable[[Source], Iterator[str]], path: str, text: str) -> None:
+    assert not list(rule(Source(path, dedent(text))))
+
+
+# The report.
+
+
+def lines_by_folder() -> Counter[str]:
+    """Lines of each folder; of the package and the crates, each folder below them for itself."""
+    lines: Counter[str] = Counter()
+    for folder in ("python", "rust", "tests", "benches", "examples", "tools"):
+        for suffix in (".py", ".rs"):
+            for source in sources(ROOT / folder, suffix):
+                parts = Path(folder, source.path).parent.parts
+                lines["/".join(parts[:3])] += len(source.text.splitlines())
+    return lines
+
+
+def main() -> None:
+    """Prints the report."""
+    lines = lines_by_folder()
+    for folder, number in sorted(lines.items()):
+        print(f"{folder:32} {number:6,}")
+    print(f"{'total':32} {lines.total():6,}\n")
+    print(f"waist, {len(waist())} methods (at most {MOST_WAIST_METHODS}):", ", ".join(waist()))
+
+
+if __name__ == "__main__":
+    main()
