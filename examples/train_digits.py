@@ -120,7 +120,7 @@ def resume(folder: Path) -> Run:
     checkpoint["params"].to_module(run.network, inplace=True)
     # Clones, because training would else write into the files of the checkpoint.
     run.average = checkpoint["average"].clone()
-    moments = {int(index): state.to_dict() for index, state in checkpoint["optimizer"].clone().items()}
+    moments = {int(index): dict(state.items()) for index, state in checkpoint["optimizer"].clone().items()}
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": moments})
     run.epochs = int(checkpoint["epochs"])
     return run
