@@ -56,21 +56,22 @@ def get_printoptions() -> dict[str, Any]:
     return dict(REPR_OPTIONS)
 
 
-class set_printoptions(_DecoratorContextManager):  # noqa: N801 - a public name that reads as a verb
+class set_printoptions(_DecoratorContextManager):
     """Chooses what `repr` shows: for a `with` block, for a decorated function or, by `set`, from now on.
 
-    The compact form, the default, gives each leaf as its dtype and its shape beyond the batch. Naming an option that only
-    the long form can show, whatever its value, asks for the long form, unless `compact` is given too.
+    The compact form, the default, gives each leaf as its dtype and its shape beyond the batch. Naming an option that
+    only the long form can show, whatever its value, asks for the long form, unless `compact` is given too.
 
     Args:
-        verbose: False hides devices, dtypes and `is_shared`, except where an option says otherwise. True changes nothing.
+        verbose: False hides devices, dtypes and `is_shared`, unless an option says otherwise. True changes nothing.
         **kwargs: the options to change:
 
             - `show_batch_size`, `show_device`, `show_is_shared`: the attributes of a tensordict (all shown);
             - `show_shape`, `show_field_device`, `show_dtype`, `show_field_is_shared`: attributes of a leaf (all shown);
             - `show_grad`, `show_is_contiguous`, `show_is_view`, `show_storage_size`: attributes of a leaf (all hidden);
             - `plain`: computes and shows the mean and deviation of a leaf, or the bounds of an integer one (False);
-            - `sort_keys`: `"alphabetical"`, `"insertion"`, or a function of a printed line `key: value` that gives what to sort by;
+            - `sort_keys`: `"alphabetical"`, `"insertion"`, or a function that gives what to sort a printed line
+              `key: value` by;
             - `compact`: the compact form or the long one (True);
             - `html`: whether notebooks get a tree that folds or the text (True).
 

@@ -1,8 +1,8 @@
 """The printed form of a container: compact text, long text, and a tree for notebooks.
 
 A container describes itself by a few hooks of `ReprOps`; the functions below lay the description out. A container that
-prints otherwise overrides one hook: what its fields are (`_repr_fields`), the name before its fields (`_repr_label`), what
-follows its common attributes (`_repr_attributes`), how it reads inside another one (`_repr_entry`), its long text
+prints otherwise overrides one hook: what its fields are (`_repr_fields`), the name before its fields (`_repr_label`),
+what follows its common attributes (`_repr_attributes`), how it reads inside another one (`_repr_entry`), its long text
 (`_repr_long`). Reading a leaf never fails and, but for the option `plain`, never looks at its values.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,11 +60,11 @@ class ReprOps:
     if TYPE_CHECKING:
         batch_size: torch.Size
         device: torch.device | None
-        names: Names
 
+        @property
+        def _names(self) -> Names: ...
         def _fields(self) -> dict[str, Any]: ...
-        def _has_names(self) -> bool: ...
-        def is_shared(self) -> bool: ...  # noqa: D102
+        def is_shared(self) -> bool: ...
 
     def __repr__(self) -> str:
         """The compact form, or the long one where the print options ask for it.
@@ -84,8 +85,9 @@ class ReprOps:
         if not options["compact"]:
             return f"<pre>{escape(self._repr_long(options))}</pre>"
         header = self._repr_header(options)
-        if options["show_batch_size"] and self._has_names():
-            header.insert(1, f"names=[{','.join(map(str, self.names or ()))}]")
+        names = self._names
+        if options["show_batch_size"] and names is not None:
+            header.insert(1, f"names=[{_dims(names)}]")
         title = f"<b>{escape(self._repr_name())}</b> {_DIM}{escape(', '.join(header))}</span>"
         fields = "".join(_html(key, entry) for key, entry in self._repr_entries(options))
         return (
@@ -212,7 +214,7 @@ def _shape(value: Any) -> torch.Size:
     try:
         return value.shape  # type: ignore[no-any-return]
     except RuntimeError:
-        return torch.Size([_read(lambda dim=dim: value.size(dim), -1) for dim in range(value.dim())])
+        return torch.Size([_read(partial(value.size, dim), -1) for dim in range(value.dim())])
 
 
 def dtype_code(dtype: torch.dtype) -> str:
@@ -249,7 +251,7 @@ def _long(value: Any, options: Options) -> str:
     if is_node(value):
         text: str = value._repr_long(options)
         return text
-    shown = [f"{name}={_read(lambda read=read: read(value), default)}" for name, read, default in _shown(options)]
+    shown = [f"{name}={_read(partial(read, value), default)}" for name, read, default in _shown(options)]
     if options["plain"]:
         shown.append(_read(lambda: _summary(value), _UNKNOWN))
     return f"{type(value).__name__}({', '.join(shown)})"
