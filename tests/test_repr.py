@@ -537,3 +537,33 @@ def test_printing_does_not_touch_values():
 
     td = TensorDict({"x": torch.full((2,), math.nan).as_subclass(Guarded)}, [2])
     assert "Guarded(shape=torch.Size([2])" in shown(td, show_grad=True, show_is_view=True, show_storage_size=True)
+
+
+class TestHooks:
+    """What later containers override, with the texts that the reference prints for such containers."""
+
+    class LazyStackedTensorDict(TensorDict):
+        __slots__ = ()
+
+        def _repr_attributes(self):
+            return ["stack_dim=0"]
+
+    class M(TensorDict):
+        __slots__ = ()
+        _repr_sorts = False
+
+    def test_subclass(self):
+        inner = self.M({"z": torch.ones(2, 3, 4), "x": torch.ones(2, 3)}, [2, 3])
+        assert repr(inner) == "M(batch_size=[2,3], fields={z: f32[4], x: f32[]})"
+        assert (
+            repr(TensorDict({"l": inner}, [2])) == "TensorDict(batch_size=[2], fields={l: M[3]{z: f32[4], x: f32[]}})"
+        )
+        assert f"l: {DIM}M[3] 2 entries</span>" in TensorDict({"l": inner}, [2])._repr_html_()
+
+    def test_attributes(self):
+        stack = self.LazyStackedTensorDict({"a": torch.ones(2, 3)}, [2])
+        assert repr(stack) == "LazyStackedTensorDict(batch_size=[2], stack_dim=0, fields={a: f32[3]})"
+        assert shown(stack, show_device=False, show_is_shared=False).endswith(
+            "    batch_size=torch.Size([2]),\n    stack_dim=0)"
+        )
+        assert f"<b>LazyStackedTensorDict</b> {DIM}batch_size=[2], stack_dim=0</span>" in stack._repr_html_()
