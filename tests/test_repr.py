@@ -272,6 +272,7 @@ def test_plain_reads_dtypes_without_a_minimum():
     )
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_leaves_that_refuse_questions_still_print():
     meta = TensorDict({"x": torch.ones(3, device="meta")}, [3])
     assert "Tensor(shape=torch.Size([3]), ?)" in shown(meta, plain=True, verbose=False)

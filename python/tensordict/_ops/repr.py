@@ -156,7 +156,7 @@ class ReprOps:
         if options["show_device"]:
             shown.append(f"device={self.device}")
         if options["show_is_shared"]:
-            shown.append(f"is_shared={_read(self.is_shared)}")
+            shown.append(f"is_shared={_read(lambda: self.is_shared())}")
         return shown + self._repr_attributes()
 
 
