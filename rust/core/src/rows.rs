@@ -1,1 +1,1153 @@
-//! To be written.
+//! Row copies: gather, mask, stack, cat and pad over many leaves in one call.
+//!
+//! A leaf is bytes with a [`Layout`]: item size, shape, and strides in bytes. A [`Job`] says which rows of which leaves
+//! make up one contiguous output, in which order; [`run`] carries out many jobs at once. Each job sees its output as
+//! rows of equal length one after the other, so that any job can be cut into blocks of rows, and blocks of all jobs
+//! are shared out over the threads of the pool. Everything is checked when a job is made: sizes, spans, positions.
+#![allow(
+    unsafe_code,
+    reason = "rows are copied between addresses that were checked as a whole; a check for each row would cost more \
+              than the row"
+)]
+
+use std::mem::MaybeUninit;
+use std::ops::{Deref, Range};
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// Leaves of more dimensions are not copied here.
+pub const MAX_DIMS: usize = 8;
+
+/// Fewer bytes than this are copied by the calling thread. Waking the pool costs 10 to 50 microseconds, in which one
+/// thread copies about this much.
+pub const PARALLEL_FROM: usize = 512 * 1024;
+
+/// Bytes of one block of rows: small enough to share out evenly, large enough that taking one is not noticed.
+const BLOCK: usize = 128 * 1024;
+
+/// A shape or strides: at most [`MAX_DIMS`] numbers, held without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Dims {
+    len: usize,
+    values: [usize; MAX_DIMS],
+}
+
+impl Dims {
+    /// No dimensions.
+    pub const EMPTY: Self = Self {
+        len: 0,
+        values: [0; MAX_DIMS],
+    };
+
+    /// The same numbers; `None` where they are too many.
+    #[must_use]
+    pub fn from_slice(values: &[usize]) -> Option<Self> {
+        let mut dims = Self::EMPTY;
+        dims.values.get_mut(..values.len())?.copy_from_slice(values);
+        dims.len = values.len();
+        Some(dims)
+    }
+
+    /// Adds a number at the end; false where there is no room.
+    #[must_use]
+    pub fn push(&mut self, value: usize) -> bool {
+        let Some(slot) = self.values.get_mut(self.len) else {
+            return false;
+        };
+        *slot = value;
+        self.len += 1;
+        true
+    }
+
+    /// A copy with `value` put in before dimension `dim`; `None` where there is no such place or no room.
+    #[must_use]
+    pub fn inserted(&self, dim: usize, value: usize) -> Option<Self> {
+        if dim > self.len || self.len == MAX_DIMS {
+            return None;
+        }
+        let mut longer = *self;
+        longer.values.copy_within(dim..self.len, dim + 1);
+        longer.values[dim] = value;
+        longer.len += 1;
+        Some(longer)
+    }
+}
+
+impl Deref for Dims {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.values[..self.len]
+    }
+}
+
+impl PartialEq for Dims {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Dims {}
+
+/// How the items of a leaf lie in its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    item: usize,
+    shape: Dims,
+    strides: Dims,
+    span: usize,
+}
+
+impl Layout {
+    /// Items of `item` bytes in the given shape, neighbours of dimension `d` being `strides[d]` bytes apart. Strides
+    /// may be 0 (an expanded dimension) and may overlap.
+    ///
+    /// # Errors
+    /// Where the numbers of sizes and strides differ or exceed [`MAX_DIMS`], or the leaf would not fit in memory.
+    pub fn new(item: usize, shape: &[usize], strides: &[usize]) -> Result<Self> {
+        let too_large = || Error::RowsTooLarge {
+            item,
+            shape: shape.to_vec(),
+        };
+        let (Some(dims), Some(steps)) = (Dims::from_slice(shape), Dims::from_slice(strides)) else {
+            return Err(Error::RowsDimensions {
+                wanted: MAX_DIMS,
+                found: shape.len().max(strides.len()),
+            });
+        };
+        if shape.len() != strides.len() {
+            return Err(Error::RowsDimensions {
+                wanted: shape.len(),
+                found: strides.len(),
+            });
+        }
+        let mut span = item;
+        let mut total = item;
+        for (size, stride) in shape.iter().zip(strides) {
+            total = total.checked_mul((*size).max(1)).ok_or_else(too_large)?;
+            let reach = stride.checked_mul(size.saturating_sub(1));
+            span = reach
+                .and_then(|reach| reach.checked_add(span))
+                .ok_or_else(too_large)?;
+        }
+        if span.max(total) > isize::MAX as usize {
+            return Err(too_large());
+        }
+        if shape.contains(&0) {
+            span = 0;
+        }
+        Ok(Self {
+            item,
+            shape: dims,
+            strides: steps,
+            span,
+        })
+    }
+
+    /// The layout of items one after the other, last dimension first.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn contiguous(item: usize, shape: &[usize]) -> Result<Self> {
+        let mut strides = vec![item; shape.len()];
+        for dim in (1..shape.len()).rev() {
+            strides[dim - 1] = strides[dim].saturating_mul(shape[dim].max(1));
+        }
+        Self::new(item, shape, &strides)
+    }
+
+    /// Bytes of one item.
+    #[must_use]
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
+    /// Sizes, in items.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Distances between neighbours, in bytes.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Bytes from the first to the end of the last item, gaps included; 0 without items.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        self.span
+    }
+
+    /// Bytes of the items alone.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.item * self.shape.iter().product::<usize>()
+    }
+
+    /// Whether the items lie one after the other, in order, without gaps.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        let inner = Inner::of(self.item, &self.shape, &self.strides);
+        inner.loops == 0 || self.span == 0
+    }
+
+    /// The layout with a dimension of one element put in before `dim`; `None` where there is no such place or no room.
+    #[must_use]
+    pub fn unsqueezed(&self, dim: usize) -> Option<Self> {
+        Some(Self {
+            shape: self.shape.inserted(dim, 1)?,
+            strides: self.strides.inserted(dim, 0)?,
+            ..*self
+        })
+    }
+}
+
+/// A leaf: bytes, and how its items lie in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+}
+
+impl<'a> Source<'a> {
+    /// The leaf whose items lie in `bytes` as `layout` says.
+    ///
+    /// # Errors
+    /// Where the bytes are fewer than the layout spans.
+    pub fn new(bytes: &'a [u8], layout: Layout) -> Result<Self> {
+        if bytes.len() < layout.span {
+            return Err(Error::RowsShort {
+                wanted: layout.span,
+                found: bytes.len(),
+            });
+        }
+        Ok(Self { bytes, layout })
+    }
+
+    /// How the items lie.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// Stands for a row that has no source, and gets the fill value.
+const FILL: usize = usize::MAX;
+
+/// Which rows to take, in order: each is known to be smaller than [`Self::size`].
+#[derive(Clone, Debug, Default)]
+pub struct Positions {
+    rows: Vec<usize>,
+    size: usize,
+    fills: bool,
+}
+
+impl Positions {
+    /// The rows that an index selects in dimension `dim`, which has `size` rows; negative numbers count from the end.
+    ///
+    /// # Errors
+    /// Where a number is not in `-size..size`.
+    pub fn from_index(index: impl IntoIterator<Item = i64>, dim: usize, size: usize) -> Result<Self> {
+        let index = index.into_iter();
+        let mut rows = Vec::with_capacity(index.size_hint().0);
+        let signed = i64::try_from(size).unwrap_or(i64::MAX);
+        for number in index {
+            let row = if number < 0 { number + signed } else { number };
+            if row < 0 || row >= signed {
+                return Err(Error::IndexOutOfRange {
+                    index: number,
+                    dim,
+                    size,
+                });
+            }
+            rows.push(usize::try_from(row).unwrap_or(FILL));
+        }
+        Ok(Self {
+            rows,
+            size,
+            fills: false,
+        })
+    }
+
+    /// [`Self::from_index`] of a leaf of signed integers of 4 or 8 bytes, read once, in row-major order.
+    ///
+    /// # Errors
+    /// As [`Self::from_index`], and where the items are of another size.
+    pub fn from_integers(index: &Source<'_>, dim: usize, size: usize) -> Result<Self> {
+        let layout = &index.layout;
+        let count = layout.shape.iter().product();
+        let steps = Steps::of(&layout.shape, &layout.strides);
+        let at = |number| {
+            let start = steps.offset(number);
+            index.bytes.get(start..start + layout.item).unwrap_or(&[])
+        };
+        match layout.item {
+            8 => {
+                let read = |bytes: &[u8]| bytes.try_into().map_or(i64::MIN, i64::from_ne_bytes);
+                Self::from_index((0..count).map(|number| read(at(number))), dim, size)
+            }
+            4 => {
+                let read = |bytes: &[u8]| {
+                    bytes
+                        .try_into()
+                        .map_or(i64::MIN, |four| i32::from_ne_bytes(four).into())
+                };
+                Self::from_index((0..count).map(|number| read(at(number))), dim, size)
+            }
+            found => Err(Error::RowsItems { wanted: 8, found }),
+        }
+    }
+
+    /// The rows whose byte in `mask` is not 0. The dimensions of the mask count as one, the last one running fastest;
+    /// use it with [`Gather::leading`].
+    ///
+    /// # Errors
+    /// Where the items of the mask are not single bytes.
+    pub fn from_mask(mask: &Source<'_>) -> Result<Self> {
+        let layout = &mask.layout;
+        if layout.item != 1 {
+            return Err(Error::RowsItems {
+                wanted: 1,
+                found: layout.item,
+            });
+        }
+        let size = layout.shape.iter().product();
+        let mut rows = Vec::new();
+        if layout.is_contiguous() {
+            let flags = mask.bytes.get(..size).unwrap_or(&[]);
+            rows.extend(
+                flags
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(row, flag)| (*flag != 0).then_some(row)),
+            );
+        } else {
+            let strides = Steps::of(&layout.shape, &layout.strides);
+            rows.extend((0..size).filter(|row| mask.bytes[strides.offset(*row)] != 0));
+        }
+        Ok(Self {
+            rows,
+            size,
+            fills: false,
+        })
+    }
+
+    /// The rows of dimensions of `shape` with `before[d]` and `after[d]` rows to fill put around each; use it with
+    /// [`Gather::leading`].
+    ///
+    /// # Errors
+    /// Where the three lists are not equally long or the result would not fit in memory.
+    pub fn padded(shape: &[usize], pads: &[(usize, usize)]) -> Result<Self> {
+        if shape.len() != pads.len() {
+            return Err(Error::RowsDimensions {
+                wanted: shape.len(),
+                found: pads.len(),
+            });
+        }
+        let mut rows = vec![0];
+        for (size, (before, after)) in shape.iter().zip(pads) {
+            let wide = before.checked_add(*size).and_then(|sum| sum.checked_add(*after));
+            let total = wide.and_then(|wide| wide.checked_mul(rows.len()));
+            if total.is_none_or(|total| total > isize::MAX as usize / size_of::<usize>()) {
+                return Err(Error::RowsTooLarge {
+                    item: 1,
+                    shape: shape.to_vec(),
+                });
+            }
+            let outer = std::mem::take(&mut rows);
+            for row in outer {
+                rows.extend(std::iter::repeat_n(FILL, *before));
+                if row == FILL {
+                    rows.extend(std::iter::repeat_n(FILL, *size));
+                } else {
+                    rows.extend(row * size..(row + 1) * size);
+                }
+                rows.extend(std::iter::repeat_n(FILL, *after));
+            }
+        }
+        Ok(Self {
+            rows,
+            size: shape.iter().product(),
+            fills: true,
+        })
+    }
+
+    /// How many rows are taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether no row is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The number of rows that are selected from.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+/// Nested loops over the dimensions before the rows: the number of an iteration gives its offset.
+#[derive(Clone, Copy, Debug)]
+struct Steps {
+    shape: Dims,
+    strides: Dims,
+}
+
+impl Steps {
+    fn of(shape: &[usize], strides: &[usize]) -> Self {
+        let mut steps = Self {
+            shape: Dims::EMPTY,
+            strides: Dims::EMPTY,
+        };
+        for (size, stride) in shape.iter().zip(strides) {
+            let last = steps.shape.len.wrapping_sub(1);
+            if *size == 1 {
+                continue;
+            }
+            if last < MAX_DIMS && steps.strides.values[last] == size * stride {
+                steps.shape.values[last] *= size;
+                steps.strides.values[last] = *stride;
+            } else {
+                // Never more dimensions than the layout has.
+                let _ = steps.shape.push(*size) && steps.strides.push(*stride);
+            }
+        }
+        steps
+    }
+
+    /// The one stride that all iterations have.
+    fn stride(&self) -> Option<usize> {
+        match self.shape.len {
+            0 => Some(0),
+            1 => Some(self.strides.values[0]),
+            _ => None,
+        }
+    }
+
+    fn offset(&self, mut number: usize) -> usize {
+        let mut offset = 0;
+        for (size, stride) in self.shape.iter().zip(self.strides.iter()).rev() {
+            offset += number % size * stride;
+            number /= size;
+        }
+        offset
+    }
+}
+
+/// How one row lies in its source: chunks of contiguous bytes at the ends of nested loops.
+#[derive(Clone, Copy, Debug)]
+struct Inner {
+    chunk: usize,
+    loops: usize,
+    sizes: [usize; MAX_DIMS],
+    strides: [usize; MAX_DIMS],
+    bytes: usize,
+}
+
+impl Inner {
+    /// Loops are numbered from the innermost.
+    fn of(item: usize, shape: &[usize], strides: &[usize]) -> Self {
+        let mut inner = Self {
+            chunk: item,
+            loops: 0,
+            sizes: [1; MAX_DIMS],
+            strides: [0; MAX_DIMS],
+            bytes: item * shape.iter().product::<usize>(),
+        };
+        for (size, stride) in shape.iter().zip(strides).rev() {
+            let last = inner.loops.wrapping_sub(1);
+            if *size == 1 {
+            } else if inner.loops == 0 && *stride == inner.chunk {
+                inner.chunk *= size;
+            } else if inner.loops > 0 && *stride == inner.sizes[last] * inner.strides[last] {
+                inner.sizes[last] *= size;
+            } else {
+                inner.sizes[inner.loops] = *size;
+                inner.strides[inner.loops] = *stride;
+                inner.loops += 1;
+            }
+        }
+        inner
+    }
+
+    /// Copies one row.
+    ///
+    /// # Safety
+    /// The row must lie in readable memory at `source`, and `self.bytes` bytes at `target` be writable; the two must
+    /// not overlap.
+    unsafe fn copy(&self, source: *const u8, target: *mut u8) {
+        if self.bytes == 0 {
+            return;
+        }
+        // SAFETY: as the caller promises; each arm copies the chunks of the row one after the other.
+        unsafe {
+            match self.loops {
+                0 => std::ptr::copy_nonoverlapping(source, target, self.chunk),
+                1 => copy_spaced(source, self.strides[0], self.sizes[0], self.chunk, target),
+                _ => self.copy_nested(source, target),
+            }
+        }
+    }
+
+    /// [`Self::copy`] of two loops and more.
+    ///
+    /// # Safety
+    /// As [`Self::copy`].
+    unsafe fn copy_nested(&self, source: *const u8, target: *mut u8) {
+        let run = self.sizes[0] * self.chunk;
+        let mut counters = [0_usize; MAX_DIMS];
+        let mut offset = 0;
+        let mut written = 0;
+        while written < self.bytes {
+            // SAFETY: the counters stay below the sizes, so the offset stays inside the row.
+            unsafe {
+                copy_spaced(
+                    source.add(offset),
+                    self.strides[0],
+                    self.sizes[0],
+                    self.chunk,
+                    target.add(written),
+                );
+            }
+            written += run;
+            let levels = self.sizes.iter().zip(&self.strides).take(self.loops).skip(1);
+            for (counter, (size, stride)) in counters.iter_mut().zip(levels) {
+                *counter += 1;
+                offset += stride;
+                if *counter < *size {
+                    break;
+                }
+                offset -= *counter * stride;
+                *counter = 0;
+            }
+        }
+    }
+}
+
+/// Calls `$copy::<N>` for the chunk sizes that rows mostly have, so that a chunk is a few moves and no call.
+macro_rules! for_size {
+    ($size:expr, $copy:ident($($argument:expr),*)) => {
+        match $size {
+            1 => $copy::<1>($($argument),*),
+            2 => $copy::<2>($($argument),*),
+            4 => $copy::<4>($($argument),*),
+            8 => $copy::<8>($($argument),*),
+            12 => $copy::<12>($($argument),*),
+            16 => $copy::<16>($($argument),*),
+            24 => $copy::<24>($($argument),*),
+            32 => $copy::<32>($($argument),*),
+            48 => $copy::<48>($($argument),*),
+            64 => $copy::<64>($($argument),*),
+            96 => $copy::<96>($($argument),*),
+            128 => $copy::<128>($($argument),*),
+            _ => $copy::<0>($($argument),*),
+        }
+    };
+}
+
+/// Copies `N` bytes, or `chunk` where `N` is 0.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "the constant size has to reach the copy")]
+unsafe fn copy_chunk<const N: usize>(source: *const u8, target: *mut u8, chunk: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(source, target, if N == 0 { chunk } else { N }) };
+}
+
+/// Copies `count` chunks that are `stride` bytes apart to one after the other.
+///
+/// # Safety
+/// Each chunk must be readable, all of the target writable, and the two must not overlap.
+unsafe fn copy_spaced(source: *const u8, stride: usize, count: usize, chunk: usize, target: *mut u8) {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "see `copy_chunk`")]
+    unsafe fn each<const N: usize>(
+        source: *const u8,
+        stride: usize,
+        count: usize,
+        chunk: usize,
+        target: *mut u8,
+    ) {
+        for number in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe { copy_chunk::<N>(source.add(number * stride), target.add(number * chunk), chunk) };
+        }
+    }
+    // SAFETY: the caller's promise, and the constant is the chunk's size.
+    unsafe { for_size!(chunk, each(source, stride, count, chunk, target)) };
+}
+
+/// Copies the chunks at `rows[i] * stride`, one after the other.
+///
+/// # Safety
+/// As [`copy_spaced`]; no row may be [`FILL`].
+unsafe fn copy_picked(source: *const u8, stride: usize, rows: &[usize], chunk: usize, target: *mut u8) {
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "see `copy_chunk`")]
+    unsafe fn each<const N: usize>(
+        source: *const u8,
+        stride: usize,
+        rows: &[usize],
+        chunk: usize,
+        target: *mut u8,
+    ) {
+        for (number, row) in rows.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { copy_chunk::<N>(source.add(row * stride), target.add(number * chunk), chunk) };
+        }
+    }
+    // SAFETY: the caller's promise, and the constant is the chunk's size.
+    unsafe { for_size!(chunk, each(source, stride, rows, chunk, target)) };
+}
+
+/// Writes the item `value` over all of `target`, whose length is a multiple of it.
+fn fill(target: &mut [MaybeUninit<u8>], value: &[u8]) {
+    match value {
+        [] => {}
+        [first, rest @ ..] if rest.iter().all(|byte| byte == first) => target.fill(MaybeUninit::new(*first)),
+        _ => {
+            for item in target.chunks_exact_mut(value.len()) {
+                for (to, from) in item.iter_mut().zip(value) {
+                    to.write(*from);
+                }
+            }
+        }
+    }
+}
+
+/// Takes rows of one leaf.
+#[derive(Clone, Debug)]
+pub struct Gather<'a> {
+    source: &'a [u8],
+    positions: &'a Positions,
+    outer: Steps,
+    outer_count: usize,
+    lead: Steps,
+    inner: Inner,
+    value: &'a [u8],
+}
+
+impl<'a> Gather<'a> {
+    /// The rows at `positions` of dimension `dim`, for each element of the dimensions before it: the result has
+    /// `positions.len()` in place of that dimension.
+    ///
+    /// # Errors
+    /// Where there is no such dimension, it is not of the size that the positions were made for, or these want filling.
+    pub fn along(source: &Source<'a>, dim: usize, positions: &'a Positions) -> Result<Self> {
+        Self::new(source, dim..dim + 1, positions, &[])
+    }
+
+    /// The rows at `positions` of the first `dims` dimensions taken as one, as a mask over them selects.
+    ///
+    /// # Errors
+    /// Where there are fewer dimensions, they do not have as many rows as the positions were made for, or these want
+    /// filling.
+    pub fn leading(source: &Source<'a>, dims: usize, positions: &'a Positions) -> Result<Self> {
+        Self::new(source, 0..dims, positions, &[])
+    }
+
+    /// [`Self::leading`] for positions that want filling ([`Positions::padded`]): with the item `value`.
+    ///
+    /// # Errors
+    /// As [`Self::leading`], and where the value has not the size of the leaf's items.
+    pub fn padded(
+        source: &Source<'a>,
+        dims: usize,
+        positions: &'a Positions,
+        value: &'a [u8],
+    ) -> Result<Self> {
+        Self::new(source, 0..dims, positions, value)
+    }
+
+    fn new(
+        source: &Source<'a>,
+        dims: Range<usize>,
+        positions: &'a Positions,
+        value: &'a [u8],
+    ) -> Result<Self> {
+        let layout = &source.layout;
+        if positions.fills && value.len() != layout.item {
+            return Err(Error::RowsItems {
+                wanted: layout.item,
+                found: value.len(),
+            });
+        }
+        let (shape, strides) = (&*layout.shape, &*layout.strides);
+        let Some(sizes) = shape.get(dims.clone()) else {
+            return Err(Error::RowsDimensions {
+                wanted: dims.end,
+                found: shape.len(),
+            });
+        };
+        let found = sizes.iter().product();
+        if found != positions.size {
+            return Err(Error::RowsSize {
+                wanted: positions.size,
+                found,
+            });
+        }
+        let inner = Inner::of(layout.item, &shape[dims.end..], &strides[dims.end..]);
+        let outer_count: usize = shape[..dims.start].iter().product();
+        let rows = outer_count.checked_mul(positions.len());
+        if rows
+            .and_then(|rows| rows.checked_mul(inner.bytes.max(1)))
+            .is_none_or(|bytes| bytes > isize::MAX as usize)
+        {
+            return Err(Error::RowsTooLarge {
+                item: layout.item,
+                shape: shape.to_vec(),
+            });
+        }
+        Ok(Self {
+            source: source.bytes,
+            positions,
+            outer: Steps::of(&shape[..dims.start], &strides[..dims.start]),
+            outer_count,
+            lead: Steps::of(sizes, &strides[dims]),
+            inner,
+            value,
+        })
+    }
+
+    fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        let count = self.positions.len();
+        let mut target = target;
+        let mut row = rows.start;
+        while row < rows.end {
+            let first = row % count;
+            let taken = (count - first).min(rows.end - row);
+            let (now, later) = target.split_at_mut(taken * self.inner.bytes);
+            self.take(self.outer.offset(row / count), first..first + taken, now);
+            target = later;
+            row += taken;
+        }
+    }
+
+    /// Copies the rows at `positions` of the element at `offset` of the outer dimensions.
+    fn take(&self, offset: usize, positions: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        let rows = &self.positions.rows[positions];
+        let bytes = self.inner.bytes;
+        if let Some(stride) = self.lead.stride()
+            && self.inner.loops == 0
+            && !self.positions.fills
+        {
+            // SAFETY: each row is smaller than the size of its dimension and the offset is that of an element of the
+            // outer dimensions, so the chunk lies in the span of the layout, which lies in `source` (`Source::new`);
+            // `target` has `bytes` for each row, and is borrowed mutably.
+            unsafe {
+                copy_picked(
+                    self.source.as_ptr().wrapping_add(offset),
+                    stride,
+                    rows,
+                    bytes,
+                    target.as_mut_ptr().cast(),
+                );
+            }
+            return;
+        }
+        for (row, target) in rows.iter().zip(target.chunks_exact_mut(bytes)) {
+            if *row == FILL {
+                fill(target, self.value);
+                continue;
+            }
+            // SAFETY: as above; `lead.offset` stays inside the dimensions that the row was counted over.
+            unsafe {
+                let from = self.source.as_ptr().wrapping_add(offset + self.lead.offset(*row));
+                self.inner.copy(from, target.as_mut_ptr().cast());
+            }
+        }
+    }
+}
+
+/// How the parts of a [`Join`] that share a layout lie.
+#[derive(Clone, Debug)]
+struct Kind {
+    layout: Layout,
+    rows: usize,
+    bytes: usize,
+    outer: Steps,
+    stride: usize,
+    inner: Inner,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    bytes: &'a [u8],
+    kind: usize,
+    rows: usize,
+    /// Rows of this part and of those before it.
+    end: usize,
+}
+
+/// Puts leaves one after the other along a dimension.
+#[derive(Clone, Debug)]
+pub struct Join<'a> {
+    dim: usize,
+    kinds: Vec<Kind>,
+    parts: Vec<Part<'a>>,
+    /// Rows and bytes of all parts.
+    end: usize,
+    total: usize,
+    outer_count: usize,
+    padded: Option<(usize, &'a [u8])>,
+}
+
+impl<'a> Join<'a> {
+    /// Will join `parts` leaves along dimension `dim`. To stack leaves instead, push them with a dimension of one
+    /// element put in ([`Layout::unsqueezed`]).
+    #[must_use]
+    pub fn along(dim: usize, parts: usize) -> Self {
+        Self {
+            dim,
+            kinds: Vec::new(),
+            parts: Vec::with_capacity(parts),
+            end: 0,
+            total: 0,
+            outer_count: 0,
+            padded: None,
+        }
+    }
+
+    /// The next leaf.
+    ///
+    /// # Errors
+    /// Where its item or shape, but for the joined dimension, differs from the leaves before it, or the result would not
+    /// fit in memory.
+    pub fn push(&mut self, bytes: &'a [u8], layout: &Layout) -> Result<()> {
+        if self.kinds.last().is_none_or(|last| last.layout != *layout) {
+            self.add_kind(layout)?;
+        }
+        self.push_alike(bytes)
+    }
+
+    /// The next leaf, of the very layout of the one before it.
+    ///
+    /// # Errors
+    /// As [`Self::push`], and where there is none before it.
+    pub fn push_alike(&mut self, bytes: &'a [u8]) -> Result<()> {
+        let Some(kind) = self.kinds.last() else {
+            return Err(Error::RowsDimensions { wanted: 1, found: 0 });
+        };
+        if bytes.len() < kind.layout.span {
+            return Err(Error::RowsShort {
+                wanted: kind.layout.span,
+                found: bytes.len(),
+            });
+        }
+        // Both fit in memory, so the sum does not wrap.
+        let total = self.total + kind.bytes;
+        if total > isize::MAX as usize {
+            return Err(Error::RowsTooLarge {
+                item: kind.layout.item,
+                shape: kind.layout.shape.to_vec(),
+            });
+        }
+        // Rows of no bytes could add up to anything.
+        let Some(end) = self.end.checked_add(kind.rows) else {
+            return Err(Error::RowsTooLarge {
+                item: kind.layout.item,
+                shape: kind.layout.shape.to_vec(),
+            });
+        };
+        self.total = total;
+        self.end = end;
+        self.parts.push(Part {
+            bytes,
+            kind: self.kinds.len() - 1,
+            rows: kind.rows,
+            end,
+        });
+        Ok(())
+    }
+
+    fn add_kind(&mut self, layout: &Layout) -> Result<()> {
+        let (shape, strides) = (&*layout.shape, &*layout.strides);
+        let dim = self.dim;
+        if dim >= shape.len() {
+            return Err(Error::RowsDimensions {
+                wanted: dim + 1,
+                found: shape.len(),
+            });
+        }
+        if let Some(Kind { layout: first, .. }) = self.kinds.first() {
+            if first.item != layout.item {
+                return Err(Error::RowsItems {
+                    wanted: first.item,
+                    found: layout.item,
+                });
+            }
+            let same = first.shape.len() == shape.len()
+                && first
+                    .shape
+                    .iter()
+                    .zip(shape)
+                    .enumerate()
+                    .all(|(d, (a, b))| d == dim || a == b);
+            if !same {
+                return Err(Error::RowsShape {
+                    wanted: first.shape.to_vec(),
+                    found: shape.to_vec(),
+                });
+            }
+        }
+        self.outer_count = shape[..dim].iter().product();
+        self.kinds.push(Kind {
+            layout: *layout,
+            rows: shape[dim],
+            bytes: layout.bytes(),
+            outer: Steps::of(&shape[..dim], &strides[..dim]),
+            stride: strides[dim],
+            inner: Inner::of(layout.item, &shape[dim + 1..], &strides[dim + 1..]),
+        });
+        Ok(())
+    }
+
+    /// Stacks the leaves instead, each filled up with the item `value` to the longest along the joined dimension: the
+    /// result has the number of leaves as its first dimension.
+    ///
+    /// # Errors
+    /// Where the value has not the size of the leaves' items or the result would not fit in memory.
+    pub fn padded_with(mut self, value: &'a [u8]) -> Result<Job<'a>> {
+        let item = self.kinds.first().map_or(value.len(), |kind| kind.layout.item);
+        if value.len() != item {
+            return Err(Error::RowsItems {
+                wanted: item,
+                found: value.len(),
+            });
+        }
+        let longest = self.parts.iter().map(|part| part.rows).max().unwrap_or(0);
+        let rows = longest.checked_mul(self.parts.len());
+        let bytes = rows
+            .and_then(|rows| rows.checked_mul(self.outer_count))
+            .and_then(|rows| rows.checked_mul(self.row_bytes().max(1)));
+        if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(Error::RowsTooLarge {
+                item,
+                shape: vec![self.parts.len(), self.outer_count, longest],
+            });
+        }
+        self.padded = Some((longest, value));
+        Ok(self.into())
+    }
+
+    /// Size of the joined dimension in the result.
+    fn size(&self) -> usize {
+        match self.padded {
+            Some((longest, _)) => longest,
+            None => self.end,
+        }
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.kinds.first().map_or(0, |kind| kind.inner.bytes)
+    }
+
+    fn rows(&self) -> usize {
+        let leaves = if self.padded.is_some() {
+            self.parts.len()
+        } else {
+            1
+        };
+        leaves * self.outer_count * self.size()
+    }
+
+    fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        match self.padded {
+            Some((longest, value)) => self.run_padded(rows, target, longest, value),
+            None => self.run_joined(rows, target),
+        }
+    }
+
+    fn run_joined(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        let size = self.size();
+        let mut target = target;
+        let mut row = rows.start;
+        while row < rows.end {
+            let (outer, mut inside) = (row / size, row % size);
+            let until = size.min(inside + rows.end - row);
+            row += until - inside;
+            let mut number = self.parts.partition_point(|part| part.end <= inside);
+            while inside < until {
+                let part = &self.parts[number];
+                let start = part.end - part.rows;
+                let taken = inside - start..until.min(part.end) - start;
+                let (now, later) = target.split_at_mut(taken.len() * self.kinds[part.kind].inner.bytes);
+                inside += taken.len();
+                self.place(part, outer, taken, now);
+                target = later;
+                number += 1;
+            }
+        }
+    }
+
+    fn run_padded(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>], longest: usize, value: &[u8]) {
+        let bytes = self.row_bytes();
+        let mut target = target;
+        let mut row = rows.start;
+        while row < rows.end {
+            let (outer, inside) = (row / longest, row % longest);
+            let until = longest.min(inside + rows.end - row);
+            row += until - inside;
+            let part = &self.parts[outer / self.outer_count];
+            let data = inside.min(part.rows)..until.min(part.rows);
+            let (now, later) = target.split_at_mut((until - inside) * bytes);
+            let (now, rest) = now.split_at_mut(data.len() * bytes);
+            self.place(part, outer % self.outer_count, data, now);
+            fill(rest, value);
+            target = later;
+        }
+    }
+
+    /// Copies some rows of one part.
+    fn place(&self, part: &Part<'_>, outer: usize, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        let kind = &self.kinds[part.kind];
+        let inner = &kind.inner;
+        if target.is_empty() {
+            return;
+        }
+        let offset = kind.outer.offset(outer) + rows.start * kind.stride;
+        let from = part.bytes.as_ptr().wrapping_add(offset);
+        let to = target.as_mut_ptr().cast::<u8>();
+        // SAFETY: the rows are those of the part's own dimension and `outer` counts its outer dimensions, so each chunk
+        // lies in the span of the layout, which lies in `part.bytes` (checked in `push`); `target` has the bytes of
+        // exactly these rows, and is borrowed mutably.
+        unsafe {
+            if inner.loops > 0 {
+                for number in 0..rows.len() {
+                    inner.copy(from.add(number * kind.stride), to.add(number * inner.bytes));
+                }
+            } else if kind.stride == inner.bytes || rows.len() == 1 {
+                std::ptr::copy_nonoverlapping(from, to, target.len());
+            } else {
+                copy_spaced(from, kind.stride, rows.len(), inner.chunk, to);
+            }
+        }
+    }
+}
+
+/// What makes up one output: a [`Gather`] or a [`Join`].
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    work: Work<'a>,
+}
+
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a list of jobs is of one kind or the other"
+)]
+enum Work<'a> {
+    Gather(Gather<'a>),
+    Join(Join<'a>),
+}
+
+impl<'a> From<Gather<'a>> for Job<'a> {
+    fn from(gather: Gather<'a>) -> Self {
+        Self {
+            work: Work::Gather(gather),
+        }
+    }
+}
+
+impl<'a> From<Join<'a>> for Job<'a> {
+    fn from(join: Join<'a>) -> Self {
+        Self {
+            work: Work::Join(join),
+        }
+    }
+}
+
+impl Job<'_> {
+    fn rows(&self) -> usize {
+        match &self.work {
+            Work::Gather(gather) => gather.outer_count * gather.positions.len(),
+            Work::Join(join) => join.rows(),
+        }
+    }
+
+    fn row_bytes(&self) -> usize {
+        match &self.work {
+            Work::Gather(gather) => gather.inner.bytes,
+            Work::Join(join) => join.row_bytes(),
+        }
+    }
+
+    /// Bytes of the output.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.rows() * self.row_bytes()
+    }
+
+    /// Writes the rows; `target` has exactly their bytes, and gets all of them.
+    fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        match &self.work {
+            Work::Gather(gather) => gather.run(rows, target),
+            Work::Join(join) => join.run(rows, target),
+        }
+    }
+}
+
+/// A block of rows of one job, and where they go.
+struct Block<'a> {
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+    target: &'a mut [MaybeUninit<u8>],
+}
+
+/// Carries out all jobs, each into its own output, which is then written from end to end. In parallel where the bytes
+/// are worth it.
+///
+/// # Errors
+/// Where an output has not the length of its job; nothing is written then.
+pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit<u8>])>) -> Result<()> {
+    let work: Vec<_> = work.into_iter().collect();
+    let mut total = 0_usize;
+    for (job, target) in &work {
+        if job.bytes() != target.len() {
+            return Err(Error::RowsShort {
+                wanted: job.bytes(),
+                found: target.len(),
+            });
+        }
+        total = total.saturating_add(target.len());
+    }
+    if total < PARALLEL_FROM || crate::schedule::threads() == 1 {
+        for (job, target) in work {
+            if !target.is_empty() {
+                job.run(0..job.rows(), target);
+            }
+        }
+        return Ok(());
+    }
+    let mut blocks = Vec::new();
+    for (job, target) in work {
+        let bytes = job.row_bytes();
+        if target.is_empty() {
+            continue;
+        }
+        let step = (BLOCK / bytes).max(1);
+        let pieces = target.chunks_mut(step * bytes).enumerate();
+        blocks.extend(pieces.map(|(number, target)| Block {
+            job,
+            rows: number * step..number * step + target.len() / bytes,
+            target,
+        }));
+    }
+    crate::schedule::install(|| {
+        blocks
+            .into_par_iter()
+            .for_each(|block| block.job.run(block.rows, block.target));
+    });
+    Ok(())
+}

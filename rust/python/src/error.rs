@@ -1,7 +1,7 @@
 //! Errors of the core crate as Python exceptions: the one match.
 
 use pyo3::PyErr;
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyIndexError, PyOSError, PyRuntimeError};
 use tensordict_core::Error;
 
 /// The Python exception for `error`: its type says the kind, its text is the error's own.
@@ -12,6 +12,12 @@ pub(crate) fn raise(error: &Error) -> PyErr {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
         },
+        Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
         _ => PyRuntimeError::new_err(text),
     }
+}
+
+/// A fault of ours or of torch, not of the caller.
+pub(crate) fn internal(text: &'static str) -> PyErr {
+    PyRuntimeError::new_err(text)
 }

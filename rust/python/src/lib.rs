@@ -3,6 +3,8 @@
 
 mod enter;
 mod error;
+mod rows;
+mod tensor;
 
 /// The native half of tensordict. Only `tensordict._kernel.native` imports it.
 // Written inline, and each name exported by an attribute, because the generated stub `_core.pyi` knows only those.
@@ -11,4 +13,9 @@ mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    use crate::rows::{cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, stack, stack_dicts};
+    #[pymodule_export]
+    use crate::tensor::register_plain_type;
 }

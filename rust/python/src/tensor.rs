@@ -1,0 +1,657 @@
+//! Tensors of torch as memory, and memory as tensors of torch: the one place where either becomes the other.
+//!
+//! torch publishes a table of C functions (`torch.Tensor.__dlpack_c_exchange_api__`, torch 2.10 on) that fills in the
+//! address, shape, strides and dtype of a tensor without an owner and without an allocation, several times faster than
+//! the attributes of the Python object. It looks at neither gradient nor the lazy sign and conjugate bits, and the type
+//! has to be checked first; [`read`] and [`Reader`] do both.
+#![allow(
+    unsafe_code,
+    reason = "DLPack is a table of C functions, and the address of a tensor has to become a slice somewhere"
+)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
+
+const CPU: i32 = 1;
+const COMPLEX: u8 = 5;
+const SIGNED: u8 = 0;
+const UNSIGNED: u8 = 1;
+const BOOL: u8 = 6;
+
+/// A dtype as `DLPack` has it. Two tensors of one torch dtype have one `Code`; the reverse holds too, since the dtypes of
+/// less than a byte, which pose as whole bytes, are declined by [`View::of`].
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Code {
+    kind: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+impl Code {
+    /// A signed integer of `bits` bits.
+    pub(crate) fn is_signed(self, bits: u8) -> bool {
+        self.kind == SIGNED && self.bits == bits
+    }
+
+    /// Whether values of this dtype can have no gradient.
+    fn is_discrete(self) -> bool {
+        matches!(self.kind, SIGNED | UNSIGNED | BOOL)
+    }
+
+    /// Whether this is `torch.bool`.
+    pub(crate) fn is_bool(self) -> bool {
+        self.kind == BOOL
+    }
+}
+
+/// `DLTensor` of dlpack.h.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device_kind: i32,
+    device_index: i32,
+    ndim: i32,
+    code: Code,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+impl DlTensor {
+    /// Shape and strides, in elements; `None` where there are more than [`MAX_DIMS`].
+    ///
+    /// # Safety
+    /// The tensor that was read must be alive, with the shape that it had.
+    unsafe fn dims(&self) -> Option<(&[i64], &[i64])> {
+        let ndim = usize::try_from(self.ndim).ok()?;
+        match ndim {
+            // The arrays may be null.
+            0 => Some((&[], &[])),
+            // SAFETY: both arrays have `ndim` numbers and belong to the tensor.
+            1..=MAX_DIMS => unsafe {
+                Some((
+                    std::slice::from_raw_parts(self.shape, ndim),
+                    std::slice::from_raw_parts(self.strides, ndim),
+                ))
+            },
+            _ => None,
+        }
+    }
+}
+
+/// `DLPackExchangeAPI` of dlpack.h, version 1. The functions that are not called have no signature here.
+#[repr(C)]
+struct ExchangeApi {
+    major: u32,
+    minor: u32,
+    previous: *const ExchangeApi,
+    allocate: *const c_void,
+    managed_from_object: *const c_void,
+    managed_to_object: *const c_void,
+    borrow: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
+    work_stream: *const c_void,
+}
+
+const CAPSULE: &CStr = c"dlpack_exchange_api";
+
+/// The types whose objects are plain memory: `torch.Tensor`, `torch.nn.Parameter` and what Python registers. A type in
+/// here is never freed.
+static PLAIN: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 4];
+
+/// What of torch is looked up once.
+struct Torch {
+    borrow: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
+    requires_grad: Py<PyAny>,
+    /// `tp_descr_get` of `requires_grad`: the attribute without a lookup.
+    get_descriptor: ffi::descrgetfunc,
+    is_grad_enabled: Py<PyAny>,
+    is_neg: Py<PyAny>,
+    is_conj: Py<PyAny>,
+    empty: Py<PyAny>,
+    empty_strided: Option<Py<PyAny>>,
+    full: Py<PyAny>,
+    int8: Py<PyAny>,
+    uint8: Py<PyAny>,
+    /// `()` -> number of active torch function modes, dispatch modes.
+    mode_counts: [Py<PyAny>; 2],
+    /// `()` -> `None` unless a functorch transform, a jit trace is active.
+    must_be_none: [Py<PyAny>; 2],
+    forward_ad: Py<PyDict>,
+}
+
+static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
+
+impl Torch {
+    fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
+        Ok(TORCH.get_or_try_init(py, || Self::load(py))?.as_ref())
+    }
+
+    /// `None` where this torch has no exchange functions of a version known here.
+    fn load(py: Python<'_>) -> PyResult<Option<Self>> {
+        let torch = py.import(intern!(py, "torch"))?;
+        let tensor = torch.getattr("Tensor")?.cast_into::<PyType>()?;
+        let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else {
+            return Ok(None);
+        };
+        // SAFETY: a capsule of this name holds a `DLPackExchangeAPI` that lives as long as the process (dlpack.h); its
+        // header, which is read first, is the same in all versions.
+        let borrow = unsafe {
+            let api = ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<ExchangeApi>();
+            if api.is_null() {
+                return Err(PyErr::fetch(py));
+            }
+            if (*api).major != 1 {
+                return Ok(None);
+            }
+            (*api).borrow
+        };
+        let Some(borrow) = borrow else {
+            return Ok(None);
+        };
+        let requires_grad = tensor.getattr("requires_grad")?;
+        // SAFETY: the slot of this number holds a `descrgetfunc` or null.
+        let get_descriptor = unsafe {
+            let slot = ffi::PyType_GetSlot(requires_grad.get_type().as_type_ptr(), ffi::Py_tp_descr_get);
+            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(slot)
+        };
+        let Some(get_descriptor) = get_descriptor else {
+            return Ok(None);
+        };
+        let c = torch.getattr("_C")?;
+        let functions = c.getattr("_VariableFunctions")?;
+        let functorch = c.getattr("_functorch")?;
+        // An allocator that goes around the dispatcher, at half the price; not every version has it.
+        let empty_strided = c
+            .getattr("_dynamo")
+            .and_then(|d| d.getattr("guards")?.getattr("_empty_strided_cpu"));
+        let forward_ad = py.import("torch.autograd.forward_ad")?.dict();
+        let types = [
+            tensor.clone(),
+            torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?,
+        ];
+        for kind in &types {
+            register(kind);
+        }
+        Ok(Some(Self {
+            borrow,
+            requires_grad: requires_grad.unbind(),
+            get_descriptor,
+            is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
+            is_neg: tensor.getattr("is_neg")?.unbind(),
+            is_conj: tensor.getattr("is_conj")?.unbind(),
+            empty: functions.getattr("empty")?.unbind(),
+            empty_strided: empty_strided.ok().map(Bound::unbind),
+            full: torch.getattr("full")?.unbind(),
+            int8: torch.getattr("int8")?.unbind(),
+            uint8: torch.getattr("uint8")?.unbind(),
+            mode_counts: [
+                c.getattr("_len_torch_function_stack")?.unbind(),
+                c.getattr("_len_torch_dispatch_stack")?.unbind(),
+            ],
+            must_be_none: [
+                functorch.getattr("maybe_current_level")?.unbind(),
+                c.getattr("_get_tracing_state")?.unbind(),
+            ],
+            forward_ad: forward_ad.unbind(),
+        }))
+    }
+
+    /// Whether nothing that is active in this thread would see, or change, what torch does: a mode, a functorch
+    /// transform, forward differentiation, a trace.
+    fn is_quiet(&self, py: Python<'_>) -> PyResult<bool> {
+        for count in &self.mode_counts {
+            if count.bind(py).call0()?.extract::<usize>()? > 0 {
+                return Ok(false);
+            }
+        }
+        for state in &self.must_be_none {
+            if !state.bind(py).call0()?.is_none() {
+                return Ok(false);
+            }
+        }
+        let level = self.forward_ad.bind(py).get_item(intern!(py, "_current_level"))?;
+        Ok(level.is_none_or(|level| level.extract::<i64>().is_ok_and(|level| level < 0)))
+    }
+}
+
+fn register(kind: &Bound<'_, PyType>) -> bool {
+    let pointer = kind.as_type_ptr();
+    for slot in &PLAIN {
+        match slot.compare_exchange(std::ptr::null_mut(), pointer, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                // The table holds the type for good.
+                std::mem::forget(kind.clone().unbind());
+                return true;
+            }
+            Err(present) if present == pointer => return true,
+            Err(_) => {}
+        }
+    }
+    false
+}
+
+/// Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
+/// plain tensor. The rows of such objects come out as plain tensors.
+#[pyfunction]
+pub(crate) fn register_plain_type(py: Python<'_>, kind: &Bound<'_, PyType>) -> PyResult<()> {
+    Torch::get(py)?;
+    if register(kind) {
+        return Ok(());
+    }
+    Err(pyo3::exceptions::PyRuntimeError::new_err(format!(
+        "no room for another plain tensor type: {kind}"
+    )))
+}
+
+/// Whether `object` is of a plain type, exactly.
+fn is_plain_type(object: &Bound<'_, PyAny>) -> bool {
+    let kind = object.get_type_ptr();
+    PLAIN.iter().any(|slot| slot.load(Ordering::Acquire) == kind)
+}
+
+/// The memory of a dense CPU tensor, which `'a` keeps alive.
+///
+/// The sizes were consistent when the tensor was read. A thread that resizes or frees the tensor's storage in place
+/// while it is in use here breaks this as it breaks any operation of torch.
+pub(crate) struct TensorView<'a> {
+    data: *const u8,
+    code: Code,
+    layout: Layout,
+    owner: PhantomData<&'a PyAny>,
+}
+
+impl<'a> TensorView<'a> {
+    /// `None` where the sizes make no sense, or elements are said to lie at no address.
+    fn checked(raw: &DlTensor, shape: &[i64], strides: &[i64]) -> Option<Self> {
+        let item = usize::from(raw.code.bits) / 8;
+        let (mut sizes, mut steps) = (Dims::EMPTY, Dims::EMPTY);
+        for (size, stride) in shape.iter().zip(strides) {
+            let step = usize::try_from(*stride).ok()?.checked_mul(item)?;
+            if !sizes.push(usize::try_from(*size).ok()?) || !steps.push(step) {
+                return None;
+            }
+        }
+        let layout = Layout::new(item, &sizes, &steps).ok()?;
+        let data = if layout.span() == 0 {
+            std::ptr::NonNull::dangling().as_ptr()
+        } else if raw.data.is_null() {
+            // Storage that was given back, zeros that are not stored, or a wrapper around another tensor.
+            return None;
+        } else {
+            raw.data
+                .cast_const()
+                .cast::<u8>()
+                .wrapping_add(usize::try_from(raw.byte_offset).ok()?)
+        };
+        Some(Self {
+            data,
+            code: raw.code,
+            layout,
+            owner: PhantomData,
+        })
+    }
+
+    /// From the first byte of the tensor to the last one that it may touch, gaps between its rows included.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        // SAFETY: the span is computed from shape and strides, which torch holds to lie inside the storage, and the
+        // owner is alive; the address is not null (see `checked`), and dangling only where the span is 0.
+        unsafe { std::slice::from_raw_parts(self.data, self.layout.span()) }
+    }
+
+    /// Item size, shape and strides in bytes. Where it is contiguous, [`Self::bytes`] are the elements in order, without
+    /// gaps: what a file holds of the tensor.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The dtype.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The tensor as the core knows it.
+    pub(crate) fn source(&self) -> tensordict_core::Result<Source<'a>> {
+        Source::new(self.bytes(), self.layout)
+    }
+}
+
+/// A layout to hold many tensors against, as torch writes it.
+pub(crate) struct Like {
+    code: Code,
+    ndim: i32,
+    shape: [i64; MAX_DIMS],
+    strides: [i64; MAX_DIMS],
+    item: usize,
+    span: usize,
+    /// [`could_be_negative`] by the strides alone.
+    unsure: bool,
+}
+
+impl Like {
+    /// `None` where nothing is to be copied.
+    pub(crate) fn of(view: &TensorView<'_>) -> Option<Self> {
+        let layout = &view.layout;
+        let (item, span) = (layout.item(), layout.span());
+        if span == 0 {
+            return None;
+        }
+        let mut like = Self {
+            code: view.code,
+            ndim: i32::try_from(layout.shape().len()).ok()?,
+            shape: [0; MAX_DIMS],
+            strides: [0; MAX_DIMS],
+            item,
+            span,
+            unsure: strides_could_be_negative(layout),
+        };
+        for (to, size) in like.shape.iter_mut().zip(layout.shape()) {
+            *to = i64::try_from(*size).ok()?;
+        }
+        for (to, stride) in like.strides.iter_mut().zip(layout.strides()) {
+            *to = i64::try_from(stride / item).ok()?;
+        }
+        Some(like)
+    }
+
+    fn fits(&self, raw: &DlTensor, shape: &[i64], strides: &[i64]) -> bool {
+        let same = |ours: &[i64; MAX_DIMS], theirs: &[i64]| theirs.iter().zip(ours).all(|(a, b)| a == b);
+        raw.code == self.code
+            && raw.ndim == self.ndim
+            && raw.device_kind == CPU
+            && raw.byte_offset == 0
+            && !raw.data.is_null()
+            && same(&self.shape, shape)
+            && same(&self.strides, strides)
+    }
+}
+
+/// Reads the memory of one tensor: `None` for anything but a dense tensor on the CPU whose type is exactly
+/// `torch.Tensor`, `Parameter` or a registered one. Gradient is not looked at: this is for saving.
+pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+    match Torch::get(object.py())? {
+        Some(torch) => torch.view(object, true),
+        None => Ok(None),
+    }
+}
+
+impl Torch {
+    /// What torch says of `object`: `None` where its type is not plain or it has no memory of its own.
+    #[inline]
+    fn borrow(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
+        if !is_plain_type(object) {
+            return None;
+        }
+        let mut raw = MaybeUninit::<DlTensor>::uninit();
+        // SAFETY: the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
+        // struct when it returns 0, and sets an exception, which is taken away, otherwise.
+        unsafe {
+            if (self.borrow)(object.as_ptr().cast(), raw.as_mut_ptr()) == 0 {
+                return Some(raw.assume_init());
+            }
+        }
+        drop(PyErr::take(object.py()));
+        None
+    }
+
+    /// The memory of `object`. With `certain`, the lazy sign is asked for; without, only where the layout leaves it
+    /// open (see [`could_be_negative`]).
+    fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
+        let Some(raw) = self.borrow(object) else {
+            return Ok(None);
+        };
+        let code = raw.code;
+        if raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
+            return Ok(None);
+        }
+        // SAFETY: the tensor is alive and was not touched since it was read.
+        let Some((shape, strides)) = (unsafe { raw.dims() }) else {
+            return Ok(None);
+        };
+        let Some(view) = TensorView::checked(&raw, shape, strides) else {
+            return Ok(None);
+        };
+        let unsure = certain || could_be_negative(&view);
+        Ok(self.is_literal(object, code, unsure)?.then_some(view))
+    }
+
+    /// Whether the memory of a tensor of dtype `code` is its values as they stand: not numbers of less than a byte, and no
+    /// sign or conjugation is left to be done. Asks for the sign only where `unsure`.
+    #[inline]
+    fn is_literal(&self, object: &Bound<'_, PyAny>, code: Code, unsure: bool) -> PyResult<bool> {
+        if code.bits == 8 && code.kind <= UNSIGNED {
+            // `int1` to `int7` and `uint1` to `uint7` say that they are `int8` and `uint8`.
+            let py = object.py();
+            let whole = if code.kind == SIGNED {
+                &self.int8
+            } else {
+                &self.uint8
+            };
+            if !object.getattr(intern!(py, "dtype"))?.is(whole.bind(py)) {
+                return Ok(false);
+            }
+        }
+        if code.kind == COMPLEX && self.says(&self.is_conj, object)? {
+            return Ok(false);
+        }
+        Ok(!unsure || !self.says(&self.is_neg, object)?)
+    }
+
+    fn says(&self, question: &Py<PyAny>, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let _ = self;
+        question.bind(object.py()).call1((object,))?.is_truthy()
+    }
+}
+
+/// Whether the layout allows that the tensor is a view with the lazy sign set. Such a view is the imaginary part of a
+/// conjugated complex tensor, so it lies at an odd element and all its strides are even, and so do its own views. A
+/// tensor at an even element with an odd stride is none, and most tensors are such.
+fn could_be_negative(view: &TensorView<'_>) -> bool {
+    (view.data.addr() / view.layout.item()) % 2 == 1 || strides_could_be_negative(&view.layout)
+}
+
+fn strides_could_be_negative(layout: &Layout) -> bool {
+    let mut dims = layout.shape().iter().zip(layout.strides());
+    dims.all(|(size, stride)| *size < 2 || (stride / layout.item()) % 2 == 0)
+}
+
+/// The right to copy rows in place of torch, for the call that asked: nothing that is active in this thread wants to see
+/// what torch does.
+pub(crate) struct Session<'py> {
+    py: Python<'py>,
+    torch: &'py Torch,
+}
+
+impl<'py> Session<'py> {
+    /// `None` where a mode, a functorch transform, forward differentiation or a trace is active, or torch has no
+    /// exchange functions.
+    pub(crate) fn open(py: Python<'py>) -> PyResult<Option<Self>> {
+        let Some(torch) = Torch::get(py)? else {
+            return Ok(None);
+        };
+        Ok(torch.is_quiet(py)?.then_some(Self { py, torch }))
+    }
+
+    /// The memory of a leaf whose rows no gradient wants; `None` for every other object.
+    pub(crate) fn leaf<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+        self.admit(object, true)
+    }
+
+    /// [`Self::leaf`] for one of very many: see [`could_be_negative`].
+    pub(crate) fn one_of_many<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+        self.admit(object, false)
+    }
+
+    /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or it is not
+    /// for rows at all.
+    #[inline]
+    pub(crate) fn bytes_like<'a>(
+        &self,
+        object: &'a Bound<'py, PyAny>,
+        like: &Like,
+    ) -> PyResult<Option<&'a [u8]>> {
+        let Some(raw) = self.torch.borrow(object) else {
+            return Ok(None);
+        };
+        // SAFETY: the tensor is alive and was not touched since it was read.
+        let fits = unsafe { raw.dims() }.is_some_and(|(shape, strides)| like.fits(&raw, shape, strides));
+        let unsure = like.unsure || (raw.data.addr() / like.item) % 2 == 1;
+        if !fits
+            || !self.torch.is_literal(object, like.code, unsure)?
+            || self.wants_grad(object, like.code)?
+        {
+            return Ok(None);
+        }
+        // SAFETY: as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
+        // `like`, and its address is not null.
+        Ok(Some(unsafe {
+            std::slice::from_raw_parts(raw.data.cast(), like.span)
+        }))
+    }
+
+    fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
+        match self.torch.view(object, certain)? {
+            Some(view) if !self.wants_grad(object, view.code)? => Ok(Some(view)),
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
+        if code.is_discrete() {
+            return Ok(false);
+        }
+        // SAFETY: the descriptor is of `torch.Tensor`, the object is a tensor (its type is plain), and the function
+        // returns a new reference or null with an exception set.
+        let wants = unsafe {
+            let found = (self.torch.get_descriptor)(
+                self.torch.requires_grad.as_ptr(),
+                object.as_ptr(),
+                object.get_type_ptr().cast(),
+            );
+            Bound::from_owned_ptr_or_err(self.py, found)?
+        };
+        // SAFETY: `False` is one object; it is only compared with.
+        if std::ptr::eq(wants.as_ptr(), unsafe { ffi::Py_False() }) {
+            return Ok(false);
+        }
+        self.torch.is_grad_enabled.bind(self.py).call0()?.is_truthy()
+    }
+
+    /// Whether all of `objects` are plain tensors by their type.
+    pub(crate) fn are_plain_types(objects: &Bound<'_, PyList>) -> bool {
+        objects.iter().all(|object| is_plain_type(&object))
+    }
+
+    /// Will make tensors.
+    pub(crate) fn maker(&self) -> Maker<'py> {
+        Maker {
+            py: self.py,
+            torch: self.torch,
+            shape: None,
+            dtype: None,
+        }
+    }
+}
+
+/// Makes tensors as `torch.empty` does, contiguous, on the CPU. Keeps what the next one may share with the last one.
+pub(crate) struct Maker<'py> {
+    py: Python<'py>,
+    torch: &'py Torch,
+    shape: Option<(Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
+    dtype: Option<(Code, Bound<'py, PyAny>)>,
+}
+
+impl<'py> Maker<'py> {
+    /// A tensor of this shape, of the dtype of `like`, whose `code` is given.
+    pub(crate) fn empty(
+        &mut self,
+        shape: Dims,
+        code: Code,
+        like: &Bound<'py, PyAny>,
+    ) -> PyResult<Output<'py>> {
+        let py = self.py;
+        if self.shape.as_ref().is_none_or(|(last, ..)| *last != shape) {
+            let layout = Layout::contiguous(1, &shape).map_err(|error| crate::error::raise(&error))?;
+            let (sizes, strides) = (PyTuple::new(py, &*shape)?, PyTuple::new(py, layout.strides())?);
+            self.shape = Some((shape, sizes, strides));
+        }
+        if self.dtype.as_ref().is_none_or(|(last, _)| *last != code) {
+            self.dtype = Some((code, like.getattr(intern!(py, "dtype"))?));
+        }
+        let (Some((_, sizes, strides)), Some((_, dtype))) = (&self.shape, &self.dtype) else {
+            return Err(crate::error::internal("a tensor without shape or dtype"));
+        };
+        let tensor = if let Some(empty_strided) = &self.torch.empty_strided {
+            empty_strided.bind(py).call1((sizes, strides, dtype))?
+        } else {
+            let options = PyDict::new(py);
+            options.set_item(intern!(py, "dtype"), dtype)?;
+            self.torch.empty.bind(py).call((sizes,), Some(&options))?
+        };
+        let view = self.torch.view(&tensor, false)?;
+        let view = view.filter(|view| {
+            view.layout.is_contiguous() && view.layout.shape() == &*shape && view.code == code
+        });
+        let Some(TensorView { data, layout, .. }) = view else {
+            return Err(crate::error::internal(
+                "torch made another tensor than it was asked for",
+            ));
+        };
+        Ok(Output {
+            tensor,
+            data: data.cast_mut(),
+            len: layout.span(),
+        })
+    }
+
+    /// The bytes of `value` as an item of the dtype of `like`; `None` where torch cannot say.
+    pub(crate) fn item(
+        &self,
+        value: &Bound<'py, PyAny>,
+        like: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Vec<u8>>> {
+        let py = self.py;
+        let options = PyDict::new(py);
+        options.set_item(intern!(py, "dtype"), like.getattr(intern!(py, "dtype"))?)?;
+        let Ok(item) = self
+            .torch
+            .full
+            .bind(py)
+            .call((PyTuple::empty(py), value), Some(&options))
+        else {
+            return Ok(None);
+        };
+        Ok(self.torch.view(&item, true)?.map(|view| view.bytes().to_vec()))
+    }
+}
+
+/// A tensor of torch that nobody else has seen yet, and its memory.
+pub(crate) struct Output<'py> {
+    tensor: Bound<'py, PyAny>,
+    data: *mut u8,
+    len: usize,
+}
+
+impl<'py> Output<'py> {
+    /// The memory, of which nothing is written.
+    pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
+        // the address is dangling only where the length is 0.
+        unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) }
+    }
+
+    /// The tensor; it has to be written by now.
+    pub(crate) fn into_tensor(self) -> Bound<'py, PyAny> {
+        self.tensor
+    }
+}
