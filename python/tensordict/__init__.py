@@ -11,9 +11,11 @@ from tensordict._td import TensorDict
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
 from tensordict.data.collate import collate
+from tensordict.memmap import MemoryMappedTensor
 
 __all__ = [
     "KEY_SEPARATOR",
+    "MemoryMappedTensor",
     "NestedKey",
     "TensorCollection",
     "TensorDict",

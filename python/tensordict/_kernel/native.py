@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tensordict._core import (
+    Map,
+    __version__,
+    cat,
+    gather,
+    is_plain,
+    map_anonymous,
+    map_create,
+    map_descriptor,
+    map_open,
+    mask_select,
+    pad,
+    pad_stack,
+    register_plain_type,
+    stack,
+)
 
-from tensordict._core import __version__
-
-__all__ = ["__version__"]
-
-
-def gather(leaves: list[Any], index: Any, dim: int) -> list[Any] | None:
-    return None
-
-
-def is_plain(leaves: list[Any]) -> bool:
-    return True
-
-
-def stack(columns: list[list[Any]], dim: int) -> list[Any] | None:
-    return None
-
-
-def cat(columns: list[list[Any]], dim: int) -> list[Any] | None:
-    return None
+__all__ = [
+    "Map",
+    "__version__",
+    "cat",
+    "gather",
+    "is_plain",
+    "map_anonymous",
+    "map_create",
+    "map_descriptor",
+    "map_open",
+    "mask_select",
+    "pad",
+    "pad_stack",
+    "register_plain_type",
+    "stack",
+]

@@ -7,6 +7,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A file that was to be made is there already.
+    #[error("{} already exists", path.display())]
+    Exists {
+        /// The file.
+        path: std::path::PathBuf,
+    },
+
     /// The operating system refused an operation on a file or folder.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -74,5 +81,50 @@ pub enum Error {
         item: usize,
         /// The shape.
         shape: Vec<usize>,
+    },
+
+    /// A file holds more bytes than what it should hold.
+    #[error("{} has {found} bytes, more than the {wanted} wanted", path.display())]
+    LongFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Bytes that it should have.
+        wanted: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+
+    /// A folder, pipe or device stands where a file should be.
+    #[error("{} is not a regular file", path.display())]
+    NotAFile {
+        /// What is no file.
+        path: std::path::PathBuf,
+    },
+
+    /// A file ends before what it should hold.
+    #[error("{} has {found} bytes, fewer than the {wanted} wanted", path.display())]
+    ShortFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Bytes that it should have.
+        wanted: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
+
+    /// A file that would be written through a symbolic link, whose target is somebody else's.
+    #[error("refusing to write {} through symlink", path.display())]
+    Symlink {
+        /// The link.
+        path: std::path::PathBuf,
+    },
+
+    /// A size beyond the address space.
+    #[error("{} cannot have {bytes} bytes: this is beyond the address space", path.display())]
+    TooLarge {
+        /// The file that would have it.
+        path: std::path::PathBuf,
+        /// The size.
+        bytes: u64,
     },
 }

@@ -1,1 +1,511 @@
-//! To be written.
+//! Mapped memory: files, parts of files and anonymous memory that other processes can map too.
+//!
+//! A file is checked before it is mapped and its space is reserved before it is filled, so that neither a short file nor
+//! a full disk becomes a signal. Nothing can stop another process from cutting a file that is mapped already; who
+//! replaces a file of a data set therefore writes a new one and renames it, which leaves existing maps whole.
+#![allow(
+    unsafe_code,
+    reason = "mapping a file privately is unsafe in memmap2, and a map is shared between threads by its address"
+)]
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode as Permissions, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::{Error, Result};
+
+/// Whether the system has this much memory is not asked, which takes longer than making the map.
+const WORTH_ASKING: u64 = 64 << 20;
+
+/// What a write to mapped memory does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The memory must not be written: a write is a fault.
+    ReadOnly,
+    /// A write reaches the file and everyone who maps it.
+    ReadWrite,
+    /// A write stays in this map. Unwritten pages follow the file; no permission to write the file is needed.
+    Private,
+}
+
+/// Address of the memory of an empty map: aligned for every type and never read.
+const EMPTY: NonNull<u128> = NonNull::dangling();
+
+/// Memory of a file, or of nothing but memory. It stays valid, at one address, until the map is dropped.
+#[derive(Debug)]
+pub struct Map {
+    /// `None` for zero bytes, which the system cannot map.
+    memory: Option<MmapRaw>,
+    mode: Mode,
+}
+
+impl Map {
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, MmapRaw::len)
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the first byte; of an empty map some aligned address that is not null.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address()
+    }
+
+    /// Address of the first byte for writing; none where the mode forbids it.
+    #[must_use]
+    pub fn as_mut_ptr(&self) -> Option<*mut u8> {
+        self.is_writable().then(|| self.address())
+    }
+
+    fn address(&self) -> *mut u8 {
+        match &self.memory {
+            Some(memory) => memory.as_mut_ptr(),
+            None => EMPTY.as_ptr().cast(),
+        }
+    }
+
+    /// Whether the memory may be written, be it with effect on the file or not.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.mode != Mode::ReadOnly
+    }
+
+    /// What a write does.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// Opens the regular file `path` as `mode` needs it. Reading alone is asked for where the file is not to be written.
+fn open_file(path: &Path, mode: Mode) -> Result<File> {
+    let access = match mode {
+        Mode::ReadWrite => OFlags::RDWR,
+        Mode::ReadOnly | Mode::Private => OFlags::RDONLY,
+    };
+    // Without `NONBLOCK` a named pipe in place of a file would block here for ever.
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    retry_on_intr(|| rustix::fs::open(path, flags, Permissions::empty()))
+        .map(File::from)
+        .map_err(|errno| io_error("open", path, errno.into()))
+}
+
+/// Size of `file`, which must be a regular one.
+fn size(file: &File, path: &Path) -> Result<u64> {
+    let facts = file
+        .metadata()
+        .map_err(|source| io_error("read the size of", path, source))?;
+    if facts.is_file() {
+        Ok(facts.len())
+    } else {
+        Err(Error::NotAFile { path: path.into() })
+    }
+}
+
+/// Maps `bytes` bytes at `path`, whose size must be exactly that.
+///
+/// # Errors
+/// The file cannot be opened or mapped, or its size is another.
+pub fn open(path: &Path, bytes: u64, mode: Mode) -> Result<Map> {
+    from_file(&open_file(path, mode)?, path, bytes, mode)
+}
+
+/// Maps all of `file`, whose size must be exactly `bytes`; `path` is what errors name.
+///
+/// # Errors
+/// The size is another, or the file cannot be mapped (it must be open for writing for [`Mode::ReadWrite`]).
+pub fn from_file(file: &File, path: &Path, bytes: u64, mode: Mode) -> Result<Map> {
+    let found = size(file, path)?;
+    if found > bytes {
+        return Err(Error::LongFile {
+            path: path.into(),
+            wanted: bytes,
+            found,
+        });
+    }
+    map_checked(file, path, 0..bytes, found, mode)
+}
+
+/// Maps `bytes` bytes of `path` from `offset` on. The file may be longer.
+///
+/// # Errors
+/// The file cannot be opened or mapped, or ends before the part does.
+pub fn open_at_offset(path: &Path, offset: u64, bytes: u64, mode: Mode) -> Result<Map> {
+    from_file_at_offset(&open_file(path, mode)?, path, offset, bytes, mode)
+}
+
+/// Maps `bytes` bytes of `file` from `offset` on. The file may be longer; `path` is what errors name.
+///
+/// # Errors
+/// The file ends before the part does, or cannot be mapped.
+pub fn from_file_at_offset(file: &File, path: &Path, offset: u64, bytes: u64, mode: Mode) -> Result<Map> {
+    let found = size(file, path)?;
+    let end = offset
+        .checked_add(bytes)
+        .ok_or_else(|| too_large(path, u64::MAX))?;
+    map_checked(file, path, offset..end, found, mode)
+}
+
+/// Maps a part of a file of `found` bytes, which must reach to its end.
+fn map_checked(file: &File, path: &Path, part: std::ops::Range<u64>, found: u64, mode: Mode) -> Result<Map> {
+    if found < part.end {
+        return Err(Error::ShortFile {
+            path: path.into(),
+            wanted: part.end,
+            found,
+        });
+    }
+    let bytes = part.end - part.start;
+    let length = isize::try_from(bytes)
+        .map_err(|_| too_large(path, bytes))?
+        .unsigned_abs();
+    if length == 0 {
+        return Ok(Map { memory: None, mode });
+    }
+    let mut options = MmapOptions::new();
+    options.offset(part.start).len(length);
+    let memory = match mode {
+        Mode::ReadOnly => options.map_raw_read_only(file),
+        Mode::ReadWrite => options.map_raw(file),
+        // SAFETY: the map becomes a raw one at once, which hands out addresses and no references: the promise that
+        // nobody changes the file underneath is not needed for that. Pages that are not written need no swap space, so
+        // that a file larger than memory can be mapped.
+        Mode::Private => unsafe { options.no_reserve_swap().map_copy(file) }.map(MmapRaw::from),
+    };
+    let memory = memory.map_err(|source| io_error("map", path, source))?;
+    Ok(Map {
+        memory: Some(memory),
+        mode,
+    })
+}
+
+/// Makes the file `path` of `bytes` zero bytes, with its space reserved, and maps it for writing.
+///
+/// A file that is there already is an error unless `existsok`; it is then replaced by a new file, once that is complete:
+/// maps of the old one stay as they are.
+///
+/// # Errors
+/// The file exists, the disk is full, or the system refuses. Nothing is left behind then, and an existing file is as it
+/// was.
+pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
+    match create_new(path, path, bytes) {
+        Err(Error::Exists { .. }) if existsok => {}
+        done => return done,
+    }
+    // What would not be replaced by a rename, or not as meant, is told before anything is written.
+    let facts = std::fs::symlink_metadata(path).map_err(|source| io_error("replace", path, source))?;
+    if facts.is_symlink() {
+        return Err(Error::Symlink { path: path.into() });
+    }
+    if !facts.is_file() {
+        return Err(Error::NotAFile { path: path.into() });
+    }
+    let beside = beside(path);
+    let map = create_new(&beside, path, bytes)?;
+    std::fs::set_permissions(&beside, facts.permissions())
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|source| {
+            // The error that matters is the one at hand; the temporary file is removed as far as that works.
+            let _ = std::fs::remove_file(&beside);
+            io_error("replace", path, source)
+        })?;
+    Ok(map)
+}
+
+/// A name in the folder of `path` that no file has: process and a running number tell it from everyone else's.
+fn beside(path: &Path) -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}-{number}.new", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Makes the new file `place`, reserves and maps it. Errors name `path`.
+fn create_new(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(place)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
+            _ => io_error("create", path, source),
+        })?;
+    let map = reserve(&file, path, bytes).and_then(|()| from_file(&file, path, bytes, Mode::ReadWrite));
+    if map.is_err() {
+        // As above: the first error is the one to tell.
+        let _ = std::fs::remove_file(place);
+    }
+    map
+}
+
+/// Makes the empty `file` hold `bytes` zero bytes whose space on the disk is taken; `path` is what errors name.
+///
+/// # Errors
+/// There is no space, or the size is beyond what a file or the address space can have.
+pub fn reserve(file: &File, path: &Path, bytes: u64) -> Result<()> {
+    if i64::try_from(bytes).is_err() || isize::try_from(bytes).is_err() {
+        return Err(too_large(path, bytes));
+    }
+    if bytes == 0 {
+        return Ok(());
+    }
+    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
+        // On Linux the size is set by then; elsewhere only the blocks are taken.
+        Ok(()) => file.set_len(bytes),
+        // The file system cannot reserve: zeros that are written take their space as well.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, bytes),
+        Err(errno) => Err(errno.into()),
+    }
+    .map_err(|source| io_error("reserve space for", path, source))
+}
+
+fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(zeros.len() as u64);
+        file.write_all(&zeros[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
+}
+
+/// Maps `bytes` zero bytes of memory that has no file. The descriptor that comes with it stands for the memory: another
+/// process that gets it maps the same bytes with [`from_file`].
+///
+/// # Errors
+/// There is not that much memory, or too many descriptors are open.
+pub fn anonymous(bytes: u64) -> Result<(Map, OwnedFd)> {
+    let path = Path::new("anonymous memory");
+    // Memory is reserved page by page: without this, asking for too much would have the process killed half way.
+    if bytes > WORTH_ASKING && available().is_some_and(|available| bytes > available) {
+        return Err(io_error("reserve", path, Errno::NOMEM.into()));
+    }
+    let file = rustix::fs::memfd_create("tensordict", MemfdFlags::CLOEXEC)
+        .map(File::from)
+        .map_err(|errno| io_error("create", path, errno.into()))?;
+    reserve(&file, path, bytes)?;
+    let map = from_file(&file, path, bytes, Mode::ReadWrite)?;
+    Ok((map, file.into()))
+}
+
+/// Bytes of memory that could be had without taking any from a program, as far as the system says.
+fn available() -> Option<u64> {
+    let report = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |name: &str| {
+        let line = report.lines().find_map(|line| line.strip_prefix(name))?;
+        let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        kilobytes.checked_mul(1024)
+    };
+    bytes("MemAvailable:")?.checked_add(bytes("SwapFree:").unwrap_or(0))
+}
+
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::Io {
+        action,
+        path: path.into(),
+        source,
+    }
+}
+
+fn too_large(path: &Path, bytes: u64) -> Error {
+    Error::TooLarge {
+        path: path.into(),
+        bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Done = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    fn bytes(map: &Map) -> Vec<u8> {
+        // SAFETY: the test's map is alive and nobody writes to it meanwhile.
+        unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }.to_vec()
+    }
+
+    fn write(map: &Map, at: usize, byte: u8) {
+        assert!(at < map.len());
+        let start = map.as_mut_ptr().unwrap_or(std::ptr::null_mut());
+        assert!(!start.is_null());
+        // SAFETY: `at` is inside the map, which may be written.
+        unsafe { start.add(at).write(byte) };
+    }
+
+    #[test]
+    fn a_created_file_is_shared_by_its_maps() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let map = create(&path, 5000, false)?;
+        assert_eq!(bytes(&map), vec![0; 5000]);
+        let other = open(&path, 5000, Mode::ReadOnly)?;
+        write(&map, 4999, 7);
+        assert_eq!(bytes(&other)[4999], 7);
+        assert_eq!(std::fs::read(&path)?[4999], 7);
+        assert!(other.as_mut_ptr().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn a_private_map_keeps_its_writes() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        std::fs::write(&path, [1, 2, 3])?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o400))?;
+        let map = open(&path, 3, Mode::Private)?;
+        write(&map, 1, 9);
+        assert_eq!(bytes(&map), [1, 9, 3]);
+        assert_eq!(std::fs::read(&path)?, [1, 2, 3]);
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_are_checked_before_mapping() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        std::fs::write(&path, [0; 10])?;
+        assert!(matches!(
+            open(&path, 11, Mode::ReadOnly),
+            Err(Error::ShortFile { wanted: 11, found: 10, path: named }) if named == path
+        ));
+        assert!(matches!(
+            open(&path, 9, Mode::ReadOnly),
+            Err(Error::LongFile {
+                wanted: 9,
+                found: 10,
+                ..
+            })
+        ));
+        assert!(matches!(
+            open(&path, u64::MAX, Mode::ReadOnly),
+            Err(Error::ShortFile { .. })
+        ));
+        assert!(matches!(
+            open(folder.path(), 0, Mode::ReadOnly),
+            Err(Error::NotAFile { .. })
+        ));
+        let missing = open(&folder.path().join("b"), 0, Mode::ReadOnly);
+        assert!(matches!(missing, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound));
+        Ok(())
+    }
+
+    #[test]
+    fn a_part_starts_anywhere_and_ends_in_the_file() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let content: Vec<u8> = (0..=255).cycle().take(9000).collect();
+        std::fs::write(&path, &content)?;
+        for (offset, length) in [(0, 9000), (1, 10), (4096, 4), (4100, 4900), (9000, 0)] {
+            let map = open_at_offset(&path, offset, length, Mode::ReadOnly)?;
+            assert_eq!(bytes(&map), content[offset as usize..(offset + length) as usize]);
+        }
+        let long = open_at_offset(&path, 8999, 2, Mode::ReadOnly);
+        assert!(matches!(
+            long,
+            Err(Error::ShortFile {
+                wanted: 9001,
+                found: 9000,
+                ..
+            })
+        ));
+        let beyond = open_at_offset(&path, 2, u64::MAX, Mode::ReadOnly);
+        assert!(matches!(beyond, Err(Error::TooLarge { .. })));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_mapped_for_no_bytes() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let map = create(&path, 0, false)?;
+        assert!(map.is_empty() && !map.as_ptr().is_null());
+        assert!(open(&path, 0, Mode::Private)?.is_empty());
+        assert!(anonymous(0)?.0.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_replaced_file_leaves_old_maps_whole() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let old = create(&path, 8, false)?;
+        write(&old, 0, 1);
+        assert!(matches!(create(&path, 8, false), Err(Error::Exists { .. })));
+        let new = create(&path, 3, true)?;
+        assert_eq!(bytes(&new), [0; 3]);
+        assert_eq!(bytes(&old)[0], 1);
+        assert_eq!(std::fs::metadata(&path)?.len(), 3);
+        assert!(matches!(
+            create(folder.path(), 3, true),
+            Err(Error::NotAFile { .. })
+        ));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link)?;
+        assert!(matches!(create(&link, 3, true), Err(Error::Symlink { .. })));
+        assert!(std::fs::symlink_metadata(&link)?.is_symlink());
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_made_leaves_nothing() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        // No file system has that much, and no address space.
+        for wanted in [1 << 61, u64::MAX] {
+            assert!(create(&path, wanted, false).is_err());
+            assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+        }
+        std::fs::write(&path, [5; 4])?;
+        assert!(create(&path, 1 << 61, true).is_err());
+        assert_eq!(std::fs::read(&path)?, [5; 4]);
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn anonymous_memory_is_shared_by_its_descriptor() -> Done {
+        let (map, descriptor) = anonymous(100)?;
+        let file = File::from(descriptor.try_clone()?);
+        let other = from_file(&file, Path::new("memory"), 100, Mode::ReadWrite)?;
+        write(&other, 99, 3);
+        assert_eq!(bytes(&map)[99], 3);
+        drop((map, descriptor, file));
+        assert_eq!(bytes(&other)[99], 3);
+        Ok(())
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_refused() {
+        for wanted in [1 << 55, u64::MAX] {
+            assert!(anonymous(wanted).is_err());
+        }
+    }
+
+    #[test]
+    fn zeros_are_written_where_space_cannot_be_reserved() -> Done {
+        let file = tempfile::tempfile()?;
+        write_zeros(&file, (1 << 20) + 5)?;
+        assert_eq!(file.metadata()?.len(), (1 << 20) + 5);
+        Ok(())
+    }
+}

@@ -1,18 +1,20 @@
 //! Errors of the core crate as Python exceptions: the one match.
 
 use pyo3::PyErr;
-use pyo3::exceptions::{PyIndexError, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyFileExistsError, PyIndexError, PyOSError, PyOverflowError, PyRuntimeError};
 use tensordict_core::Error;
 
 /// The Python exception for `error`: its type says the kind, its text is the error's own.
 pub(crate) fn raise(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
+        Error::Exists { .. } => PyFileExistsError::new_err(text),
         Error::Io { source, path, .. } => match source.raw_os_error() {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
         },
         Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
+        Error::TooLarge { .. } => PyOverflowError::new_err(text),
         _ => PyRuntimeError::new_err(text),
     }
 }

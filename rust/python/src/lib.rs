@@ -3,6 +3,7 @@
 
 mod enter;
 mod error;
+mod memmap;
 mod rows;
 mod tensor;
 
@@ -14,6 +15,8 @@ mod _core {
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    #[pymodule_export]
+    use crate::memmap::{Descriptor, PyMap, map_anonymous, map_create, map_descriptor, map_open};
     #[pymodule_export]
     use crate::rows::{cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, stack, stack_dicts};
     #[pymodule_export]

@@ -1,0 +1,124 @@
+//! Mapped memory as Python objects with the buffer protocol, from which torch makes tensors without a copy.
+#![allow(
+    unsafe_code,
+    reason = "the buffer protocol hands out an address, and a descriptor comes in as a number"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "what Python passes is extracted into values"
+)]
+
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use tensordict_core::memmap::{self, Map, Mode};
+
+use crate::enter::enter;
+use crate::error::raise;
+
+/// Memory that is mapped until the last buffer on it is gone.
+#[pyclass(frozen, name = "Map", module = "tensordict._core")]
+pub(crate) struct PyMap(Map);
+
+impl PyMap {
+    pub(crate) fn new(map: Map) -> Self {
+        Self(map)
+    }
+}
+
+#[pymethods]
+impl PyMap {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Hands out the memory; for writing unless it is mapped for reading alone.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let map = &slf.get().0;
+        // The length of a map fits, by how it is made.
+        let length = map.len().try_into().unwrap_or(ffi::Py_ssize_t::MAX);
+        let readonly = c_int::from(!map.is_writable());
+        // SAFETY: Python gives a valid `view`. The address is valid for `length` bytes for as long as the object lives,
+        // which the view keeps alive; readers of a map that others write to are C code, as with Python's own `mmap`.
+        let code = unsafe {
+            let start = map.as_ptr().cast_mut().cast();
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, readonly, flags)
+        };
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
+}
+
+/// A file descriptor, closed when the object goes.
+#[pyclass(frozen, module = "tensordict._core")]
+pub(crate) struct Descriptor(OwnedFd);
+
+#[pymethods]
+impl Descriptor {
+    /// The number of the descriptor, which stays this object's.
+    fn fileno(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// `r` reads alone, `r+` writes to the file, `c` keeps what is written.
+fn parse_mode(text: &str) -> PyResult<Mode> {
+    match text {
+        "r" => Ok(Mode::ReadOnly),
+        "r+" => Ok(Mode::ReadWrite),
+        "c" => Ok(Mode::Private),
+        _ => Err(PyValueError::new_err(format!(
+            "the mode must be 'r', 'r+' or 'c', got '{text}'"
+        ))),
+    }
+}
+
+/// Maps `bytes` bytes at `path` from `offset` on; without an offset the file must have exactly that size.
+#[pyfunction]
+#[pyo3(signature = (path, bytes, mode, offset=None))]
+pub(crate) fn map_open(path: PathBuf, bytes: u64, mode: &str, offset: Option<u64>) -> PyResult<PyMap> {
+    let mode = parse_mode(mode)?;
+    match offset {
+        Some(offset) => memmap::open_at_offset(&path, offset, bytes, mode),
+        None => memmap::open(&path, bytes, mode),
+    }
+    .map(PyMap::new)
+    .map_err(|error| raise(&error))
+}
+
+/// Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`.
+#[pyfunction]
+pub(crate) fn map_create(py: Python<'_>, path: PathBuf, bytes: u64, existsok: bool) -> PyResult<PyMap> {
+    enter(py, bytes, || memmap::create(&path, bytes, existsok)).map(PyMap::new)
+}
+
+/// Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them.
+#[pyfunction]
+pub(crate) fn map_anonymous(py: Python<'_>, bytes: u64) -> PyResult<(PyMap, Descriptor)> {
+    let (map, descriptor) = enter(py, bytes, || memmap::anonymous(bytes))?;
+    Ok((PyMap::new(map), Descriptor(descriptor)))
+}
+
+/// Maps the memory behind a descriptor that another process gave; the number stays the caller's.
+#[pyfunction]
+pub(crate) fn map_descriptor(fileno: RawFd, bytes: u64) -> PyResult<(PyMap, Descriptor)> {
+    if fileno < 0 {
+        return Err(PyValueError::new_err(format!(
+            "{fileno} is not a file descriptor"
+        )));
+    }
+    // SAFETY: the number is not -1, and it is borrowed only to be duplicated: a closed one gives an error.
+    let own = unsafe { BorrowedFd::borrow_raw(fileno) }.try_clone_to_owned()?;
+    let file = File::from(own);
+    let map = memmap::from_file_at_offset(&file, Path::new("shared memory"), 0, bytes, Mode::ReadWrite)
+        .map_err(|error| raise(&error))?;
+    Ok((PyMap::new(map), Descriptor(file.into())))
+}
