@@ -4,7 +4,9 @@ from tensordict import _polyfills
 from tensordict import _torch as _torch
 from tensordict._convert.functions import cat, from_dict, fromkeys, make_tensordict, stack
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
+from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._kernel.native import __version__
+from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
 from tensordict._td import TensorDict
@@ -27,6 +29,7 @@ __all__ = [
     "from_dict",
     "fromkeys",
     "get_defaults_to_none",
+    "get_printoptions",
     "is_bool",
     "is_floating",
     "is_inexact",
@@ -34,7 +37,9 @@ __all__ = [
     "is_leaf_nontensor",
     "is_tensor_collection",
     "make_tensordict",
+    "parse_tensor_dict_string",
     "set_get_defaults_to_none",
+    "set_printoptions",
     "stack",
 ]
 

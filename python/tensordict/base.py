@@ -21,6 +21,7 @@ from tensordict._ops.like import LikeOps
 from tensordict._ops.lock import LockOps
 from tensordict._ops.pointwise import PointwiseOps
 from tensordict._ops.reductions import ReductionOps
+from tensordict._ops.repr import ReprOps
 from tensordict._ops.shape import ShapeOps
 from tensordict._ops.update import UpdateOps
 from tensordict._types import NO_DEFAULT
@@ -49,6 +50,7 @@ class TensorDictBase(
     AutogradOps,
     LikeOps,
     BatchOps,
+    ReprOps,
     JoinOps,
     StateOps,
     PythonConversions,
