@@ -1,3 +1,90 @@
-"""Twins of the row functions."""
+"""Twins of the row functions: what each computes, in plain torch, for `torch.compile` and the property tests.
 
-TWINS: list[tuple[object, object]] = []
+The native functions return the same tensors, or `None` where they leave the work to torch; the twins never decline.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tensordict._kernel import native
+
+
+def gather(leaves: list[Tensor], index: Tensor, dim: int) -> list[Tensor]:
+    """`leaf[..., index, ...]` for each leaf, the index at dimension `dim`: its dimensions stand in the place of that one."""
+    where = (slice(None),) * dim + (index,)
+    return [leaf[where] for leaf in leaves]
+
+
+def mask_select(leaves: list[Tensor], mask: Tensor) -> list[Tensor]:
+    """The rows of the leading dimensions of each leaf where the boolean mask holds, in order."""
+    return [leaf[mask] for leaf in leaves]
+
+
+def stack(columns: list[list[Tensor]], dim: int) -> list[Tensor]:
+    """`torch.stack` of each column; a column holds the same leaf of each input."""
+    return [torch.stack(column, dim) for column in columns]
+
+
+def stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor]:
+    """`torch.stack` of what the dicts hold at each of the keys."""
+    return [torch.stack([entries[key] for entries in dicts], dim) for key in keys]
+
+
+def cat(columns: list[list[Tensor]], dim: int) -> list[Tensor]:
+    """`torch.cat` of each column; a column holds the same leaf of each input."""
+    return [torch.cat(column, dim) for column in columns]
+
+
+def cat_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor]:
+    """`torch.cat` of what the dicts hold at each of the keys."""
+    return [torch.cat([entries[key] for entries in dicts], dim) for key in keys]
+
+
+def pad(leaves: list[Tensor], pad_size: list[int], value: float) -> list[Tensor]:
+    """Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`."""
+    pairs = [pad_size[at : at + 2] for at in range(0, len(pad_size), 2)]
+    backwards = [size for pair in reversed(pairs) for size in pair]
+    return [torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - len(pairs))) + backwards, value=value) for leaf in leaves]
+
+
+def _filled(leaf: Tensor, dim: int, size: int, value: float) -> Tensor:
+    return torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - dim - 1)) + [0, size - leaf.shape[dim]], value=value)
+
+
+def pad_stack(columns: list[list[Tensor]], dim: int, value: float) -> list[Tensor]:
+    """The leaves of each column stacked, each filled up at its end along `dim` with `value` to the longest.
+
+    Args:
+        columns: the same leaf of each input, `(..., L, ...)` with `L`, the size of dimension `dim`, its own for each.
+        dim: the dimension, counted without the one that stacking adds.
+        value: what is filled in.
+
+    Returns:
+        For each column a new tensor `(N, ..., max(L), ...)`.
+    """
+    stacked = []
+    for column in columns:
+        longest = max(leaf.shape[dim] for leaf in column)
+        stacked.append(torch.stack([_filled(leaf, dim, longest, value) for leaf in column]))
+    return stacked
+
+
+def is_plain(leaves: list[Tensor]) -> bool:
+    """Always false: compiled code goes leaf by leaf, and the compiler fuses what it can."""
+    return False
+
+
+TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (native.cat, cat),
+    (native.cat_dicts, cat_dicts),
+    (native.gather, gather),
+    (native.is_plain, is_plain),
+    (native.mask_select, mask_select),
+    (native.pad, pad),
+    (native.pad_stack, pad_stack),
+    (native.stack, stack),
+    (native.stack_dicts, stack_dicts),
+]

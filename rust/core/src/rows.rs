@@ -1089,6 +1089,23 @@ impl Job<'_> {
         self.rows() * self.row_bytes()
     }
 
+    /// The output as a vector.
+    ///
+    /// # Errors
+    /// Where it would not fit in memory.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let bytes = self.bytes();
+        let mut target: Vec<u8> = Vec::new();
+        target.try_reserve_exact(bytes).map_err(|_| Error::RowsTooLarge {
+            item: 1,
+            shape: vec![bytes],
+        })?;
+        run([(self, &mut target.spare_capacity_mut()[..bytes])])?;
+        // SAFETY: `run` has written all of the bytes, for which there is room.
+        unsafe { target.set_len(bytes) };
+        Ok(target)
+    }
+
     /// Writes the rows; `target` has exactly their bytes, and gets all of them.
     fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
         match &self.work {

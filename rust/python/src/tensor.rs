@@ -108,12 +108,44 @@ const CAPSULE: &CStr = c"dlpack_exchange_api";
 /// here is never freed.
 static PLAIN: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 4];
 
+/// The C function behind an attribute, to be called without a lookup.
+struct Getter {
+    get: ffi::getter,
+    closure: *mut c_void,
+}
+
+// SAFETY: both point to what the type, which is never freed, has for good, and is not written to.
+unsafe impl Send for Getter {}
+// SAFETY: as above.
+unsafe impl Sync for Getter {}
+
+impl Getter {
+    /// `None` where the type itself, its bases aside, has no such attribute that is written in C.
+    fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Option<Self> {
+        // SAFETY: this slot of a type holds an array of definitions, ended by one without a name, or null.
+        unsafe {
+            let mut entry =
+                ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
+            while !entry.is_null() && !(*entry).name.is_null() {
+                if CStr::from_ptr((*entry).name) == name {
+                    let get = (*entry).get?;
+                    std::mem::forget(kind.clone().unbind());
+                    return Some(Self {
+                        get,
+                        closure: (*entry).closure,
+                    });
+                }
+                entry = entry.add(1);
+            }
+        }
+        None
+    }
+}
+
 /// What of torch is looked up once.
 struct Torch {
     borrow: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
-    requires_grad: Py<PyAny>,
-    /// `tp_descr_get` of `requires_grad`: the attribute without a lookup.
-    get_descriptor: ffi::descrgetfunc,
+    requires_grad: Getter,
     is_grad_enabled: Py<PyAny>,
     is_neg: Py<PyAny>,
     is_conj: Py<PyAny>,
@@ -158,16 +190,11 @@ impl Torch {
         let Some(borrow) = borrow else {
             return Ok(None);
         };
-        let requires_grad = tensor.getattr("requires_grad")?;
-        // SAFETY: the slot of this number holds a `descrgetfunc` or null.
-        let get_descriptor = unsafe {
-            let slot = ffi::PyType_GetSlot(requires_grad.get_type().as_type_ptr(), ffi::Py_tp_descr_get);
-            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(slot)
-        };
-        let Some(get_descriptor) = get_descriptor else {
+        let c = torch.getattr("_C")?;
+        let base = c.getattr("TensorBase")?.cast_into::<PyType>()?;
+        let Some(requires_grad) = Getter::of(&base, c"requires_grad") else {
             return Ok(None);
         };
-        let c = torch.getattr("_C")?;
         let functions = c.getattr("_VariableFunctions")?;
         let functorch = c.getattr("_functorch")?;
         // An allocator that goes around the dispatcher, at half the price; not every version has it.
@@ -184,8 +211,7 @@ impl Torch {
         }
         Ok(Some(Self {
             borrow,
-            requires_grad: requires_grad.unbind(),
-            get_descriptor,
+            requires_grad,
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
             is_neg: tensor.getattr("is_neg")?.unbind(),
             is_conj: tensor.getattr("is_conj")?.unbind(),
@@ -456,7 +482,8 @@ impl Torch {
 /// conjugated complex tensor, so it lies at an odd element and all its strides are even, and so do its own views. A
 /// tensor at an even element with an odd stride is none, and most tensors are such.
 fn could_be_negative(view: &TensorView<'_>) -> bool {
-    (view.data.addr() / view.layout.item()) % 2 == 1 || strides_could_be_negative(&view.layout)
+    // Items are of 1, 2, 4, 8 or 16 bytes.
+    view.data.addr() & view.layout.item() != 0 || strides_could_be_negative(&view.layout)
 }
 
 fn strides_could_be_negative(layout: &Layout) -> bool {
@@ -504,7 +531,7 @@ impl<'py> Session<'py> {
         };
         // SAFETY: the tensor is alive and was not touched since it was read.
         let fits = unsafe { raw.dims() }.is_some_and(|(shape, strides)| like.fits(&raw, shape, strides));
-        let unsure = like.unsure || (raw.data.addr() / like.item) % 2 == 1;
+        let unsure = like.unsure || raw.data.addr() & like.item != 0;
         if !fits
             || !self.torch.is_literal(object, like.code, unsure)?
             || self.wants_grad(object, like.code)?
@@ -530,16 +557,10 @@ impl<'py> Session<'py> {
         if code.is_discrete() {
             return Ok(false);
         }
-        // SAFETY: the descriptor is of `torch.Tensor`, the object is a tensor (its type is plain), and the function
-        // returns a new reference or null with an exception set.
-        let wants = unsafe {
-            let found = (self.torch.get_descriptor)(
-                self.torch.requires_grad.as_ptr(),
-                object.as_ptr(),
-                object.get_type_ptr().cast(),
-            );
-            Bound::from_owned_ptr_or_err(self.py, found)?
-        };
+        let Getter { get, closure } = self.torch.requires_grad;
+        // SAFETY: the attribute is one of tensors, the object is a tensor (its type is plain), and the function returns
+        // a new reference or null with an exception set.
+        let wants = unsafe { Bound::from_owned_ptr_or_err(self.py, get(object.as_ptr(), closure))? };
         // SAFETY: `False` is one object; it is only compared with.
         if std::ptr::eq(wants.as_ptr(), unsafe { ffi::Py_False() }) {
             return Ok(false);
