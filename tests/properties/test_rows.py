@@ -295,6 +295,7 @@ def test_other_kinds() -> None:
     assert taken(dense) == {False}
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_transforms() -> None:
     outside = torch.ones(3, 3)
     seen = []
