@@ -3,9 +3,10 @@
 from tensordict import _polyfills
 from tensordict import _torch as _torch
 from tensordict._convert.functions import cat, from_dict, fromkeys, make_tensordict, stack
-from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
+from tensordict._convert.module import from_module
 from tensordict._convert.printed import parse_tensor_dict_string
-from tensordict._kernel.native import __version__
+from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
+from tensordict._kernel.native import __version__, unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
@@ -27,6 +28,7 @@ __all__ = [
     "collate",
     "default_is_leaf",
     "from_dict",
+    "from_module",
     "fromkeys",
     "get_defaults_to_none",
     "get_printoptions",
@@ -41,6 +43,9 @@ __all__ = [
     "set_get_defaults_to_none",
     "set_printoptions",
     "stack",
+    "unravel_key",
+    "unravel_key_list",
+    "unravel_key_to_tuple",
 ]
 
 _polyfills.install()

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Size
+
 
 def sub_tensordict(parent: Any, index: Any) -> Any:
     """The view of `parent` at `index`."""
     from tensordict._sub import _SubTensorDict
 
     return _SubTensorDict(parent, index)
+
+
+def tensordict_of(fields: dict[str, Any]) -> Any:
+    """The dict-backed tensordict of fields that fit, with an empty batch size."""
+    from tensordict._td import TensorDict
+
+    return TensorDict._new(fields, Size(()))
+
+
+def swapped(swap: Any, module: Any) -> Any:
+    """The tensordict of what a swap took out of a module."""
+    from tensordict._swapped import _Swapped
+
+    return _Swapped._of(swap, module)

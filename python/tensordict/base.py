@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
+from tensordict._convert.module import ModuleConversions
 from tensordict._convert.python import PythonConversions
 from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
@@ -54,6 +55,7 @@ class TensorDictBase(
     JoinOps,
     StateOps,
     PythonConversions,
+    ModuleConversions,
 ):
     """The root of all tensordicts. A subclass writes the waist (see `_ops.waist`); every method here stands on it."""
 

@@ -1,11 +1,11 @@
-"""The native functions: the only module that imports `tensordict._core`."""
-
-from __future__ import annotations
+"""The native functions, re-exported: the only module that imports `tensordict._core`."""
 
 from tensordict._core import (
     Map,
+    Swap,
     __version__,
     cat,
+    cat_dicts,
     gather,
     is_plain,
     map_anonymous,
@@ -13,16 +13,30 @@ from tensordict._core import (
     map_descriptor,
     map_open,
     mask_select,
+    module_fields,
     pad,
     pad_stack,
+    partition_greedy,
+    partition_kk,
     register_plain_type,
+    runs_under,
     stack,
+    stack_dicts,
+    swap_in,
+    swap_out,
+    swap_values,
+    unravel_key,
+    unravel_key_list,
+    unravel_key_to_tuple,
+    unravel_keys,
 )
 
 __all__ = [
     "Map",
+    "Swap",
     "__version__",
     "cat",
+    "cat_dicts",
     "gather",
     "is_plain",
     "map_anonymous",
@@ -30,8 +44,20 @@ __all__ = [
     "map_descriptor",
     "map_open",
     "mask_select",
+    "module_fields",
     "pad",
     "pad_stack",
+    "partition_greedy",
+    "partition_kk",
     "register_plain_type",
+    "runs_under",
     "stack",
+    "stack_dicts",
+    "swap_in",
+    "swap_out",
+    "swap_values",
+    "unravel_key",
+    "unravel_key_list",
+    "unravel_key_to_tuple",
+    "unravel_keys",
 ]

@@ -83,7 +83,7 @@ class LockOps(KeyOps):
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         rare = self._rare
         name, args, reference = rare["entered"].pop()
-        if exc_type is not None and name not in ("lock_", "unlock_"):
+        if exc_type is not None and name not in ("lock_", "unlock_", "to_module"):
             return
         source = None if reference is None else reference()
         if reference is None or source is not None:
@@ -146,6 +146,10 @@ def _permute(result: Any, source: Any, dims: tuple[int, ...]) -> None:
     source.update(result.permute(back))
 
 
+def _swap_back(result: Any, source: Any, undo: Any) -> None:
+    undo(result)
+
+
 def _update(result: Any, source: Any, *args: Any) -> None:
     source.update(result)
 
@@ -173,4 +177,5 @@ UNDO: dict[str, Any] = {
     "flatten": _regroup,
     "unflatten": _regroup,
     "update": _update,
+    "to_module": _swap_back,
 }

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 _DYNAMO = "torch._dynamo"
-_MODULES = ("rows",)
+_MODULES = ("key", "rows", "schedule", "swap")
 
 
 def register() -> None:

@@ -127,4 +127,37 @@ pub enum Error {
         /// The size.
         bytes: u64,
     },
+    /// A key, or a part of one, without a name.
+    #[error("a key must have at least one name")]
+    EmptyKey,
+    /// A separator that cuts nowhere.
+    #[error("the separator between names must not be empty")]
+    EmptySeparator,
+    /// Two paths that join to one name.
+    #[error("the keys {first} and {second} both become {joined:?} when flattened")]
+    FlattenCollision {
+        /// The name.
+        joined: String,
+        /// The path that came first.
+        first: String,
+        /// The path that came second.
+        second: String,
+    },
+    /// Two paths that claim one place, or of which one leads through the leaf of the other.
+    #[error("the keys {first} and {second} collide")]
+    KeyCollision {
+        /// The path that was there.
+        first: String,
+        /// The path that came.
+        second: String,
+    },
+    /// A path that leads nowhere.
+    #[error("there is no entry at key {path}")]
+    MissingKey {
+        /// The path.
+        path: String,
+    },
+    /// A partition into no parts.
+    #[error("the number of parts must be at least 1, got 0")]
+    NoParts,
 }

@@ -1,6 +1,7 @@
 //! Parallel work: a thread pool of the crate's own, which survives a fork, and the cutting of work into tasks of
 //! near-equal size.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The pool of the process that made it.
@@ -56,4 +57,44 @@ pub fn install<R: Send>(work: impl FnOnce() -> R + Send) -> R {
         Some(threads) => threads.install(work),
         None => work(),
     }
+}
+
+/// A stretch of one item of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Which item.
+    pub item: usize,
+    /// Which of its units, bytes or rows.
+    pub range: Range<u64>,
+}
+
+/// Cuts items of the given sizes, laid end to end, into tasks whose sizes differ by at most one unit. Large items are cut
+/// into pieces, small ones share a task. There are `parts` tasks, or fewer where there are fewer units than that.
+#[must_use]
+pub fn tasks(sizes: &[u64], parts: usize) -> Vec<Vec<Piece>> {
+    let total: u128 = sizes.iter().map(|&size| u128::from(size)).sum();
+    let parts = (parts.max(1) as u128).min(total);
+    let mut tasks = Vec::new();
+    let (mut item, mut done) = (0, 0_u64);
+    for part in 0..parts {
+        let mut room = total / parts + u128::from(part < total % parts);
+        let mut task = Vec::new();
+        while room > 0 && item < sizes.len() {
+            let left = sizes[item] - done;
+            let taken = u64::try_from(room).map_or(left, |room| room.min(left));
+            if taken > 0 {
+                task.push(Piece {
+                    item,
+                    range: done..done + taken,
+                });
+            }
+            room -= u128::from(taken);
+            done += taken;
+            if done == sizes[item] {
+                (item, done) = (item + 1, 0);
+            }
+        }
+        tasks.push(task);
+    }
+    tasks
 }

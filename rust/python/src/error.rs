@@ -1,7 +1,9 @@
 //! Errors of the core crate as Python exceptions: the one match.
 
 use pyo3::PyErr;
-use pyo3::exceptions::{PyFileExistsError, PyIndexError, PyOSError, PyOverflowError, PyRuntimeError};
+use pyo3::exceptions::{
+    PyFileExistsError, PyIndexError, PyKeyError, PyOSError, PyOverflowError, PyRuntimeError, PyValueError,
+};
 use tensordict_core::Error;
 
 /// The Python exception for `error`: its type says the kind, its text is the error's own.
@@ -13,6 +15,10 @@ pub(crate) fn raise(error: &Error) -> PyErr {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
         },
+        Error::EmptyKey | Error::EmptySeparator | Error::NoParts => PyValueError::new_err(text),
+        Error::FlattenCollision { .. } | Error::KeyCollision { .. } | Error::MissingKey { .. } => {
+            PyKeyError::new_err(text)
+        }
         Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
         _ => PyRuntimeError::new_err(text),

@@ -3,8 +3,12 @@
 
 mod enter;
 mod error;
+mod key;
 mod memmap;
 mod rows;
+mod schedule;
+mod spare;
+mod swap;
 mod tensor;
 
 /// The native half of tensordict. Only `tensordict._kernel.native` imports it.
@@ -16,9 +20,15 @@ mod _core {
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
     #[pymodule_export]
+    use crate::key::{unravel_key, unravel_key_list, unravel_key_to_tuple, unravel_keys};
+    #[pymodule_export]
     use crate::memmap::{Descriptor, PyMap, map_anonymous, map_create, map_descriptor, map_open};
     #[pymodule_export]
     use crate::rows::{cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, stack, stack_dicts};
+    #[pymodule_export]
+    use crate::schedule::{partition_greedy, partition_kk, runs_under};
+    #[pymodule_export]
+    use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]
     use crate::tensor::register_plain_type;
 }

@@ -410,6 +410,66 @@ pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorVi
     }
 }
 
+/// An attribute of `torch.Tensor` that C code computes, read without the lookup of its name.
+pub(crate) struct Attribute {
+    descriptor: Py<PyAny>,
+    get: ffi::descrgetfunc,
+}
+
+impl Attribute {
+    /// The attribute `name`; `None` where it is not one that C code computes.
+    pub(crate) fn new(py: Python<'_>, name: &str) -> PyResult<Option<Self>> {
+        let descriptor = py
+            .import(intern!(py, "torch"))?
+            .getattr("Tensor")?
+            .getattr(name)?;
+        // SAFETY: the slot of this number holds a `descrgetfunc` or null.
+        let get = unsafe {
+            let slot = ffi::PyType_GetSlot(descriptor.get_type().as_type_ptr(), ffi::Py_tp_descr_get);
+            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(slot)
+        };
+        Ok(get.map(|get| Self {
+            descriptor: descriptor.unbind(),
+            get,
+        }))
+    }
+
+    /// The attribute of `object`.
+    pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the function takes any object and its type, checks whether they are of a tensor, and returns a new
+        // reference or null with an exception set.
+        unsafe {
+            let found = (self.get)(
+                self.descriptor.as_ptr(),
+                object.as_ptr(),
+                object.get_type_ptr().cast(),
+            );
+            Bound::from_owned_ptr_or_err(object.py(), found)
+        }
+    }
+}
+
+/// Whether two tensors are one piece of memory seen in one way: address, device, dtype, shape and strides. False also where
+/// torch cannot say.
+pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(torch) = Torch::get(one.py())? else {
+        return Ok(false);
+    };
+    let (Some(first), Some(second)) = (torch.borrow(one), torch.borrow(two)) else {
+        return Ok(false);
+    };
+    // SAFETY: both tensors are alive and were not touched since they were read.
+    let (Some(first_dims), Some(second_dims)) = (unsafe { (first.dims(), second.dims()) }) else {
+        return Ok(false);
+    };
+    Ok(first_dims == second_dims
+        && first.data == second.data
+        && first.byte_offset == second.byte_offset
+        && first.code == second.code
+        && first.device_kind == second.device_kind
+        && first.device_index == second.device_index)
+}
+
 impl Torch {
     /// What torch says of `object`: `None` where its type is not plain or it has no memory of its own.
     #[inline]

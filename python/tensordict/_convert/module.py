@@ -1,0 +1,245 @@
+"""Parameters and buffers of a module as a tensordict, and a tensordict as those of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tensordict._kernel.errors import LOCKED
+from tensordict._kernel.native import module_fields, swap_in, swap_out
+from tensordict._ops.waist import Waist
+from tensordict._reexport import swapped, tensordict_of
+from tensordict._types import TensorCollection
+
+
+def module_tree(module: nn.Module, as_module: bool, lock: bool, use_state_dict: bool, filter_empty: bool) -> Any:
+    """The tensordict of a module's parameters and buffers (see `ModuleConversions.from_module`)."""
+    if as_module:
+        raise NotImplementedError("as_module=True gives TensorDictParams, which this version does not have yet")
+    if not use_state_dict:
+        out = tensordict_of(module_fields(module, filter_empty))
+    else:
+        out = tensordict_of(dict(module.state_dict())).unflatten_keys(".")
+    return out.lock_() if lock else out
+
+
+class ModuleConversions(Waist):
+    """`from_module`, `to_module`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        as_module: bool = False,
+        lock: bool = False,
+        use_state_dict: bool = False,
+        filter_empty: bool = True,
+    ) -> Any:
+        """The parameters and buffers of a module, nested as its submodules are.
+
+        The leaves are the parameters and buffers themselves, with an empty batch size.
+
+        Args:
+            module: the module.
+            as_module: give them as a module of their own.
+            lock: lock the result.
+            use_state_dict: take the tensors of `module.state_dict()`, which runs its hooks, leaves out buffers that are
+                not persistent, and detaches the rest.
+            filter_empty: leave out submodules that have neither parameters nor buffers.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+        >>> params = TensorDict.from_module(net)
+        >>> list(params.keys(True, True))
+        [('0', 'weight'), ('0', 'bias')]
+        >>> params["0", "weight"] is net[0].weight
+        True
+        """
+        return module_tree(module, as_module, lock, use_state_dict, filter_empty)
+
+    def to_module(
+        self,
+        module: nn.Module,
+        *,
+        inplace: bool | None = None,
+        return_swap: bool = True,
+        swap_dest: Any = None,
+        use_state_dict: bool = False,
+        non_blocking: bool = False,
+        preserve_module_state: bool = True,
+        memo: Any = None,
+    ) -> Any:
+        """Puts the leaves into a module, and gives what the module had; as a context manager, for the time of a block.
+
+        At the end of the block the module has what it had before, whatever happened in the block. What the block put in
+        the place of a leaf is then in this tensordict. Entries of the module that this tensordict does not have stay.
+
+        Args:
+            module: a module with a parameter, buffer or submodule for each entry.
+            inplace: copy the values into the tensors of the module, which stay.
+            return_swap: give a tensordict of what was there; else `None`.
+            swap_dest: a tensordict of the same structure that gets what was there, and is the result.
+            use_state_dict: go through `module.load_state_dict`, which runs its hooks.
+            non_blocking: for the copies of `inplace`.
+            preserve_module_state: keep parameters parameters: a plain tensor that does not require a gradient is wrapped in
+                one that shares its memory and requires a gradient as the old one does. Buffers stay buffers. Else a plain
+                tensor in the place of a parameter is a mere attribute, which `module.parameters()` does not list.
+
+        Raises:
+            KeyError: the module has nothing of the name of an entry. The module is as it was then.
+            RuntimeError: with `inplace`, a value does not fit the shape of its tensor. The module is as it was then.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> net = torch.nn.Linear(2, 1)
+        >>> zeros = TensorDict.from_module(net).data.clone().zero_()
+        >>> with zeros.to_module(net):
+        ...     net(torch.ones(2)).item()
+        0.0
+        >>> isinstance(net.weight, torch.nn.Parameter), bool((net.weight == 0).any())
+        (True, False)
+        """
+        if inplace or use_state_dict or swap_dest is not None or memo is not None or not return_swap:
+            _check_options(inplace, use_state_dict, swap_dest, memo)
+            if inplace:
+                out, undo = _copy_in(self, module, non_blocking)
+            else:
+                out, undo = _exchange(self, module, use_state_dict, preserve_module_state)
+            if swap_dest is not None:
+                out = _fill(swap_dest, out, undo)
+            return out if return_swap else None
+        return swapped(swap_in(self, module, preserve_module_state), module)
+
+
+def _check_options(inplace: bool | None, use_state_dict: bool, swap_dest: Any, memo: Any) -> None:
+    if memo is not None:
+        raise RuntimeError("memo cannot be passed to the public to_module anymore.")
+    if use_state_dict and inplace is not None:
+        raise RuntimeError("inplace argument cannot be passed when use_state_dict=True.")
+    if swap_dest is not None and swap_dest.is_locked:
+        raise RuntimeError(LOCKED.format(name=type(swap_dest).__name__))
+
+
+Undo = Callable[[Any], None]
+
+
+def _exchange(node: Any, module: nn.Module, use_state_dict: bool, preserve: bool) -> tuple[Any, Undo]:
+    if not use_state_dict:
+        swap = swap_in(node, module, preserve)
+        return swapped(swap, module), lambda result: swap_out(swap)
+    state = {".".join(path): value.detach() for path, value in _leaves(node, ())}
+    unknown = state.keys() - module.state_dict().keys()
+    if unknown:
+        raise KeyError(f"the state of the module {type(module).__name__} has no entries {sorted(unknown)}")
+    # The module's own tensors, put in their own places: the plan then knows what to put back.
+    own = tensordict_of(module_fields(module, True)).select(*[path for path, _ in _leaves(node, ())], strict=False)
+    swap = swap_in(own, module, True)
+    try:
+        module.load_state_dict(state, strict=False, assign=True)
+    except BaseException:
+        swap_out(swap)
+        raise
+    return swapped(swap, module), lambda result: swap_out(swap)
+
+
+def _leaves(node: Any, above: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
+    found: list[tuple[tuple[str, ...], Any]] = []
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            found += _leaves(value, (*above, key))
+        else:
+            found.append(((*above, key), value))
+    return found
+
+
+def _fill(dest: Any, source: Any, undo: Undo) -> Any:
+    """Stores the leaves of `source` in the nodes of `dest`; undoes the exchange where one is missing."""
+    try:
+        places = []
+        for path, value in _leaves(source, ()):
+            node = dest
+            for key in path[:-1]:
+                node = node._get_str(key)
+            places.append((node, path[-1], value))
+    except BaseException:
+        undo(source)
+        raise
+    for node, key, value in places:
+        node._set_str(key, value)
+    dest._rare["last_op"] = ("to_module", (undo,), None)
+    return dest
+
+
+def _copy_in(node: Any, module: nn.Module, non_blocking: bool) -> tuple[Any, Undo]:
+    """Copies the leaves into the tensors of the module; gives copies of what was there."""
+    pairs = _targets(node, module)
+    for path, _, target, value in pairs:
+        fits = len(value.shape) <= len(target.shape) and all(
+            mine in (1, theirs) for mine, theirs in zip(reversed(value.shape), reversed(target.shape))
+        )
+        if not fits:
+            raise RuntimeError(
+                f"the value of shape {tuple(value.shape)} at key {path} does not fit the tensor of shape "
+                f"{tuple(target.shape)} of the module"
+            )
+    old = [target.clone() for _, _, target, _ in pairs]
+    _copy([target for _, _, target, _ in pairs], [value for *_, value in pairs], non_blocking)
+    out = tensordict_of({})
+    for (path, *_), value in zip(pairs, old):
+        out.set(path, value)
+
+    def undo(result: Any) -> None:
+        now = [target.clone() for _, _, target, _ in pairs]
+        _copy([target for _, _, target, _ in pairs], old, non_blocking)
+        for (path, holder, _, _), value in zip(pairs, now):
+            holder._set_str(path[-1], value)
+
+    out._rare["last_op"] = ("to_module", (undo,), None)
+    return out, undo
+
+
+def _copy(targets: list[Tensor], values: list[Tensor], non_blocking: bool) -> None:
+    with torch.no_grad():
+        for target, value in zip(targets, values):
+            target.copy_(value, non_blocking=non_blocking)
+
+
+def _targets(node: Any, module: nn.Module) -> list[tuple[tuple[str, ...], Any, Tensor, Tensor]]:
+    """For each leaf its path, the node that holds it, the tensor of the module, and the leaf; a shared module once."""
+    found: list[tuple[tuple[str, ...], Any, Tensor, Tensor]] = []
+    seen = set()
+
+    def walk(node: Any, module: nn.Module, above: tuple[str, ...]) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        for key, value in node._fields().items():
+            if isinstance(value, TensorCollection):
+                if module._modules.get(key) is None:
+                    raise KeyError(f"the module {type(module).__name__} has no submodule {key}")
+                walk(value, module._modules[key], (*above, key))  # type: ignore[arg-type]
+                continue
+            target = getattr(module, key, None)
+            if not isinstance(target, Tensor):
+                raise KeyError(f"the module {type(module).__name__} has no tensor {key}")
+            found.append(((*above, key), node, target, value))
+
+    walk(node, module, ())
+    return found
+
+
+def from_module(
+    module: nn.Module,
+    as_module: bool = False,
+    lock: bool = True,
+    use_state_dict: bool = False,
+    filter_empty: bool = True,
+) -> Any:
+    """The parameters and buffers of a module, locked (see `TensorDict.from_module`)."""
+    return module_tree(module, as_module, lock, use_state_dict, filter_empty)

@@ -1,0 +1,175 @@
+"""Twins of the exchange of parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Size, Tensor, nn
+
+from tensordict._kernel import native
+from tensordict._types import TensorCollection
+
+_ABSENT = object()
+
+
+class Swap:
+    """What a swap has written, in order: `(dict, name, what was there, what it got)`."""
+
+    def __init__(self) -> None:
+        self.edits: list[tuple[dict[str, Any], str, Any, Any]] = []
+        self.orders: list[tuple[dict[str, Any], list[str]]] = []
+        self.sources: list[tuple[int, Any, str]] = []
+        self.old: dict[str, Any] = {}
+
+
+def _place(node: Any, key: str, module: nn.Module) -> KeyError:
+    return KeyError(
+        f"the module {type(module).__name__} has no parameter, buffer or submodule of this name: {key}"
+    )
+
+
+def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> dict[str, Any]:
+    """The dict of the module that has `key`."""
+    if isinstance(value, Tensor):
+        for holder in (own["_parameters"], own["_buffers"], own):
+            if key in holder:
+                return holder  # type: ignore[no-any-return]
+    raise _place(None, key, module)
+
+
+def _as_parameter(value: Any, old: Any) -> Any:
+    """What takes the place of the parameter `old`: a parameter, unless `value` is part of a graph."""
+    if isinstance(value, nn.Parameter):
+        fits = value.requires_grad == old.requires_grad
+    else:
+        fits = value.requires_grad
+    if fits or torch._C._functorch.maybe_current_level() is not None:
+        return value
+    return nn.Parameter(value, requires_grad=old.requires_grad)
+
+
+def _target(own: dict[str, Any], had: dict[str, Any], key: str, value: Any, preserve: bool) -> tuple[dict[str, Any], Any]:
+    """The dict that a value goes to, and what goes there."""
+    parameters, buffers, old = own["_parameters"], own["_buffers"], had[key]
+    is_parameter = isinstance(value, nn.Parameter)
+    if preserve and had is parameters and old is not None:
+        return parameters, _as_parameter(value, old)
+    if had is buffers and (preserve or not is_parameter):
+        if is_parameter:
+            value = value.detach().requires_grad_(value.requires_grad)
+        return buffers, value
+    return (parameters if is_parameter else own), value
+
+
+def _plan(swap: Swap, node: Any, module: nn.Module, preserve: bool, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Notes the edits of a level and of those below; gives the values that the module has, as fields."""
+    if id(module) in seen:
+        return seen[id(module)]
+    old: dict[str, Any] = {}
+    seen[id(module)] = old
+    own = module.__dict__
+    first = len(swap.edits)
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            child = own["_modules"].get(key)
+            if child is None:
+                raise _place(node, key, module)
+            old[key] = native_new(_plan(swap, value, child, preserve, seen))
+            continue
+        had = _holder(own, key, value, module)
+        place, after = _target(own, had, key, value, preserve)
+        if place is not had:
+            swap.orders.append((had, list(had)))
+            swap.edits.append((had, key, had[key], _ABSENT))
+        swap.sources.append((len(swap.edits), node, key))
+        swap.edits.append((place, key, place.get(key, _ABSENT), after))
+        if had[key] is not None:
+            old[key] = had[key]
+    _plan_flat_weights(swap, own, first)
+    return old
+
+
+def native_new(fields: dict[str, Any]) -> Any:
+    """A tensordict of fields, without a batch size."""
+    from tensordict._td import TensorDict
+
+    return TensorDict._new(fields, Size(()))
+
+
+def _plan_flat_weights(swap: Swap, own: dict[str, Any], first: int) -> None:
+    """The list of weights that an RNN module keeps, with the new ones in it."""
+    if "_flat_weights" not in own or "_flat_weights_names" not in own:
+        return
+    new = {}
+    for holder, key, _, after in swap.edits[first:]:
+        if after is not _ABSENT and (holder is own or holder is own["_parameters"]):
+            new[key] = after
+    if new:
+        names, weights = own["_flat_weights_names"], own["_flat_weights"]
+        listed = [new.get(name, weight) for name, weight in zip(names, weights)]
+        swap.edits.append((own, "_flat_weights", weights, listed))
+
+
+def swap_in(node: Any, module: nn.Module, preserve: bool) -> Swap:
+    """Puts the leaves of a tensordict into a module and notes what was there. Nothing is written unless all has a place."""
+    swap = Swap()
+    swap.old = _plan(swap, node, module, preserve, {})
+    for holder, key, _, after in swap.edits:
+        if after is _ABSENT:
+            del holder[key]
+        else:
+            holder[key] = after
+    return swap
+
+
+def swap_out(swap: Swap) -> None:
+    """Puts back what the module had, also where entries were replaced or removed meanwhile."""
+    replaced = []
+    for index, node, key in swap.sources:
+        holder, name, _, after = swap.edits[index]
+        now = holder.get(name)
+        if now is not after and isinstance(now, Tensor):
+            replaced.append((node, key, now))
+    for holder, key, before, _ in reversed(swap.edits):
+        if before is not _ABSENT:
+            holder[key] = before
+        elif key in holder:
+            del holder[key]
+    for holder, order in swap.orders:
+        names = order + [name for name in holder if name not in order]
+        values = [holder[name] for name in names]
+        for name in names:
+            del holder[name]
+        for name, value in zip(names, values):
+            holder[name] = value
+    for node, key, now in replaced:
+        node._set_str(key, now)
+
+
+def swap_values(swap: Swap) -> dict[str, Any]:
+    """The values that the module had, as the fields of a tensordict."""
+    return swap.old
+
+
+def module_fields(module: nn.Module, filter_empty: bool) -> dict[str, Any]:
+    """The parameters and buffers of a module as the fields of a tensordict, nested as the submodules are."""
+    fields = {}
+    for holder in (module._parameters, module._buffers):
+        for key, value in holder.items():
+            if value is not None:
+                fields[key] = value
+    for key, child in module._modules.items():
+        if child is not None:
+            inner = module_fields(child, filter_empty)
+            if inner or not filter_empty:
+                fields[key] = native_new(inner)
+    return fields
+
+
+TWINS: list[tuple[Any, Any]] = [
+    (native.module_fields, module_fields),
+    (native.swap_in, swap_in),
+    (native.swap_out, swap_out),
+    (native.swap_values, swap_values),
+]

@@ -1,0 +1,164 @@
+//! Parameters that were made for plain tensors, kept for the next swap.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
+
+use crate::error::internal;
+use crate::tensor::{Attribute, is_same_memory};
+
+/// How to ask a tensor for what a swap has to know.
+pub(crate) struct Questions {
+    requires_grad: Attribute,
+    grad: Attribute,
+    hooks: Attribute,
+    /// Whether the references of a tensor's object count those that torch's own code holds.
+    counts_all: bool,
+}
+
+impl Questions {
+    pub(crate) fn load(py: Python<'_>) -> PyResult<Self> {
+        let getter = |name| {
+            Attribute::new(py, name)?.ok_or_else(|| internal("an attribute of tensors is not one of C"))
+        };
+        Ok(Self {
+            requires_grad: getter("requires_grad")?,
+            grad: getter("grad")?,
+            hooks: getter("_backward_hooks")?,
+            counts_all: counts_all(py)?,
+        })
+    }
+
+    /// Whether a tensor requires a gradient.
+    pub(crate) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.requires_grad.get(tensor)?.is_truthy()
+    }
+}
+
+/// Tries with a tensor that a graph holds.
+fn counts_all(py: Python<'_>) -> PyResult<bool> {
+    let torch = py.import("torch")?;
+    let tensor = torch
+        .getattr("zeros")?
+        .call1(((),))?
+        .call_method1("requires_grad_", (true,))?;
+    let before = references(&tensor);
+    let mode = torch.getattr("enable_grad")?.call0()?;
+    mode.call_method0("__enter__")?;
+    let held = tensor.add(0);
+    mode.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+    let held = held?;
+    let counts = references(&tensor) > before;
+    drop(held);
+    Ok(counts)
+}
+
+#[expect(deprecated, reason = "what replaces `get_refcnt` is unsafe")]
+fn references(object: &Bound<'_, PyAny>) -> isize {
+    object.get_refcnt()
+}
+
+/// Hashes addresses, which differ enough by themselves.
+#[derive(Default)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = (self.0 ^ (address as u64 >> 4)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A map by the address of an object.
+pub(crate) type ByAddress<V> = HashMap<usize, V, BuildHasherDefault<AddressHasher>>;
+
+/// Parameters that were made for plain tensors, by the address of the tensor. Making one costs more than everything else
+/// that a swap does for its slot. One is kept only while it is as good as new: nobody else holds it, and it has no
+/// gradient and no hooks. It goes when its tensor goes.
+///
+/// Nothing that could run Python code is done while the lock is held, dropping a spare included.
+static SPARES: Mutex<ByAddress<Spare>> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+
+/// A parameter that was made for a tensor.
+pub(crate) struct Spare {
+    tensor: Py<PyWeakrefReference>,
+    pub(crate) parameter: Py<PyAny>,
+    requires_grad: bool,
+}
+
+/// Called when a tensor with a spare parameter goes.
+#[pyclass(frozen)]
+struct Forget {
+    address: usize,
+}
+
+#[pymethods]
+impl Forget {
+    fn __call__(&self, _tensor: Py<PyAny>) {
+        let spare = spares().remove(&self.address);
+        drop(spare);
+    }
+}
+
+/// The spares, locked.
+pub(crate) fn spares() -> MutexGuard<'static, ByAddress<Spare>> {
+    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Spare {
+    pub(crate) fn new(
+        tensor: &Bound<'_, PyAny>,
+        parameter: Bound<'_, PyAny>,
+        requires_grad: bool,
+    ) -> PyResult<Self> {
+        let forget = Bound::new(
+            tensor.py(),
+            Forget {
+                address: tensor.as_ptr() as usize,
+            },
+        )?;
+        Ok(Self {
+            tensor: PyWeakrefReference::new_with(tensor, forget)?.unbind(),
+            parameter: parameter.unbind(),
+            requires_grad,
+        })
+    }
+
+    /// Brings the parameter up to date with `tensor`, which may have got another memory or shape since; false where the
+    /// parameter is of no use.
+    pub(crate) fn refresh(&self, tensor: &Bound<'_, PyAny>, wanted_grad: bool) -> bool {
+        let py = tensor.py();
+        let parameter = self.parameter.bind(py);
+        self.requires_grad == wanted_grad
+            && self.tensor.bind(py).upgrade().is_some_and(|kept| kept.is(tensor))
+            && (matches!(is_same_memory(parameter, tensor), Ok(true))
+                || parameter.setattr(intern!(py, "data"), tensor).is_ok())
+    }
+
+    /// Whether the parameter is as if it had just been made; this spare must hold the only reference that is known.
+    pub(crate) fn is_pristine(&self, py: Python<'_>, questions: &Questions) -> PyResult<bool> {
+        let parameter = self.parameter.bind(py);
+        Ok(references(parameter) == 1
+            && (questions.counts_all
+                || parameter
+                    .call_method0(intern!(py, "_use_count"))?
+                    .extract::<usize>()?
+                    == 1)
+            && questions.grad.get(parameter)?.is_none()
+            && questions.hooks.get(parameter)?.is_none()
+            && questions.requires_grad(parameter)? == self.requires_grad)
+    }
+}
