@@ -102,9 +102,7 @@ def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
     return _rebuild_storage, (storage._file, storage._handler, storage.nbytes(), storage._mode)
 
 
-def _rebuild_storage(
-    filename: str | None, handler: _FileHandler | None, size: int, mode: str | None
-) -> torch.UntypedStorage:
+def _rebuild_storage(filename: str | None, handler: _FileHandler | None, size: int, mode: str | None) -> torch.UntypedStorage:
     dtype, shape = torch.uint8, torch.Size([size])
     if filename is not None:
         return MemoryMappedTensor.from_filename(filename, dtype, shape, mode=mode).untyped_storage()
@@ -218,9 +216,7 @@ class MemoryMappedTensor(Tensor):
         return result if index is None else result[index]
 
     @classmethod
-    def _over(
-        cls, memory: Map, dtype: torch.dtype, shape: _Shape, filename: str | None, mode: str | None = None
-    ) -> Self:
+    def _over(cls, memory: Map, dtype: torch.dtype, shape: _Shape, filename: str | None, mode: str | None = None) -> Self:
         """The tensor of a whole map, nested if `shape` is a tensor."""
         if not isinstance(shape, Tensor):
             return cls._from_map(memory, dtype, shape, filename, mode)
@@ -393,9 +389,7 @@ class MemoryMappedTensor(Tensor):
         return result
 
     @classmethod
-    def from_handler(
-        cls, handler: _FileHandler, dtype: torch.dtype, shape: Sequence[int] | Tensor, index: Any = None
-    ) -> Any:
+    def from_handler(cls, handler: _FileHandler, dtype: torch.dtype, shape: Sequence[int] | Tensor, index: Any = None) -> Any:
         """Makes a tensor over the memory of another one that has no file. Deprecated.
 
         Args:

@@ -134,9 +134,7 @@ class _Reader:
             self.take(_COMMA)
         dtype = getattr(torch, shown.get("dtype", "").removeprefix("torch."), None)
         if "shape" not in shown or not isinstance(dtype, torch.dtype):
-            raise ValueError(
-                f"cannot read the field {tuple(self.path)}: its shape and its dtype must be shown, got {shown}"
-            )
+            raise ValueError(f"cannot read the field {tuple(self.path)}: its shape and its dtype must be shown, got {shown}")
         return torch.zeros(_size(shown["shape"]), dtype=dtype, device=_device(shown.get("device", "None")))
 
 
@@ -190,7 +188,5 @@ def parse_tensor_dict_string(s: str) -> TensorDictBase:
 def _build(read: Printed) -> TensorDictBase:
     from tensordict._td import TensorDict  # the container module imports this package
 
-    fields: dict[str, Any] = {
-        key: _build(value) if isinstance(value, Printed) else value for key, value in read.fields.items()
-    }
+    fields: dict[str, Any] = {key: _build(value) if isinstance(value, Printed) else value for key, value in read.fields.items()}
     return TensorDict(fields, batch_size=read.batch_size, device=read.device)

@@ -17,7 +17,7 @@ from torch import Size, Tensor
 from tensordict._kernel.change import Change
 from tensordict._kernel.shapes import broadcast
 
-VIEW, ROWS, MASK, GENERAL = range(4)
+VIEW, ROWS, GENERAL = range(3)
 _INDEX_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
@@ -26,8 +26,8 @@ class Index(Change):
 
     Attributes:
         key: what each leaf is indexed with.
-        kind: `VIEW` (integers, slices, None), `ROWS` (one integer tensor at dimension `dim`), `MASK` (one boolean tensor
-            over the first dimension, as the integer tensor of its rows), `GENERAL` (any other mix).
+        kind: `VIEW` (integers, slices, None), `ROWS` (one integer tensor at dimension `dim`, or one boolean tensor as the
+            integer tensor of its rows), `GENERAL` (any other mix).
         dim: the dimension that a `ROWS` index replaces.
     """
 
@@ -96,7 +96,7 @@ def _parse_tensor(index: Tensor, batch_size: Size, dims: int) -> Index:
         origins: list[int | None] = [0 if many == 1 else None, *range(many, dims)]
         if many == 1:
             rows = index.nonzero().squeeze(1)
-            return Index(index, MASK, dims, Size((rows.shape[0], *batch_size[1:])), origins)
+            return Index(rows, ROWS, dims, Size((rows.shape[0], *batch_size[1:])), origins)
         key = index.nonzero(as_tuple=True)
         return Index(key, GENERAL, dims, Size((key[0].shape[0], *batch_size[many:])), origins)
     return _parse_tuple((index,), batch_size, dims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Size
 from tensordict._kernel import native
 from tensordict._kernel.change import Change
 from tensordict._ops.waist import leaves_like, leaves_of, refill
+from tensordict._types import TensorCollection
 
 
 def _columns(items: Sequence[Any]) -> list[list[Any]]:
@@ -20,14 +21,37 @@ def _columns(items: Sequence[Any]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows)]
 
 
+def _by_node(items: list[Any], dim: int, join: Callable[..., Any], change: Change) -> Any:
+    """The join by one native call for each node, or None where a node is not dict-backed or a leaf is not plain."""
+    if not all(getattr(item, "_dict_backed", False) for item in items):
+        return None
+    fields = [item._fields() for item in items]
+    first = fields[0]
+    if any(len(entries) != len(first) for entries in fields):
+        return None
+    keys = [key for key, value in first.items() if not isinstance(value, TensorCollection)]
+    leaves = join(fields, keys, dim) if keys else []
+    if leaves is None:
+        return None
+    joined: dict[str, Any] = dict(zip(keys, leaves))
+    if len(keys) < len(first):
+        joined = {key: joined.get(key) for key in first}
+        for key, value in joined.items():
+            if value is None:
+                joined[key] = value = _by_node([entries.get(key) for entries in fields], dim, join, change)
+                if value is None:
+                    return None
+    node = items[0]
+    return node._from_parts(joined.values(), change)
+
+
 def _device(items: Sequence[Any]) -> torch.device | None:
     """The device that all items have, if it is one."""
     device: torch.device | None = items[0].device
     return device if all(item.device == device for item in items) else None
 
 
-def _finish(items: Sequence[Any], leaves: list[Any], change: Change, out: Any) -> Any:
-    result = refill(items[0], iter(leaves), change)
+def _finish(items: Sequence[Any], result: Any, out: Any) -> Any:
     if _device(items) != result.device:
         result.clear_device_()
     return result if out is None else out.update_(result)
@@ -54,6 +78,16 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     if not -dims - 1 <= dim <= dims:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-dims - 1}, {dims}], but got {dim})")
     at = dim % (dims + 1)
+    sizes = Size((*batch_size[:at], len(items), *batch_size[at:]))
+    change = Change(None, dims, sizes, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
+    result = _by_node(items, at, native.stack_dicts, change)
+    if result is None:
+        columns = _stack_columns(items)
+        result = refill(items[0], iter([torch.stack(column, at) for column in columns]), change)
+    return _finish(items, result, out)
+
+
+def _stack_columns(items: list[Any]) -> list[list[Any]]:
     try:
         columns = _columns(items)
     except KeyError as error:
@@ -62,12 +96,7 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
             "`LazyStackedTensorDict.maybe_dense_stack` instead."
         ) from error
     _check_shapes(items, columns)
-    sizes = Size((*batch_size[:at], len(items), *batch_size[at:]))
-    change = Change(None, dims, sizes, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
-    leaves = native.stack(columns, at)
-    if leaves is None:
-        leaves = [torch.stack(column, at) for column in columns]
-    return _finish(items, leaves, change, out)
+    return columns
 
 
 def _check_shapes(items: Sequence[Any], columns: list[list[Any]]) -> None:
@@ -105,13 +134,13 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
                 f"concatenating along dim {at} requires the other batch dimensions to be equal, got "
                 f"td[{place}].batch_size={size} and td[0].batch_size={batch_size}"
             )
-    columns = _columns(items)
     total = sum(item.batch_size[at] for item in items)
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
-    leaves = native.cat(columns, at)
-    if leaves is None:
-        leaves = [torch.cat(column, at) for column in columns]
-    return _finish(items, leaves, Change(None, dims, sizes, range(dims)), out)  # type: ignore[arg-type]
+    change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
+    result = _by_node(items, at, native.cat_dicts, change)
+    if result is None:
+        result = refill(items[0], iter([torch.cat(column, at) for column in _columns(items)]), change)
+    return _finish(items, result, out)
 
 
 class JoinOps:

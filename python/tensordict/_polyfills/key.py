@@ -40,8 +40,7 @@ def unravel_key_list(keys: Any) -> list[Any]:
     """The shortest forms of several keys."""
     if not isinstance(keys, (list, tuple)):
         raise TypeError(
-            "unravel_key_list(): incompatible function arguments. Expected a list or a tuple of keys, "
-            f"got {type(keys)}."
+            f"unravel_key_list(): incompatible function arguments. Expected a list or a tuple of keys, got {type(keys)}."
         )
     found: list[Any] = []
     for key in keys:

@@ -24,9 +24,7 @@ class Swap:
 
 
 def _place(node: Any, key: str, module: nn.Module) -> KeyError:
-    return KeyError(
-        f"the module {type(module).__name__} has no parameter, buffer or submodule of this name: {key}"
-    )
+    return KeyError(f"the module {type(module).__name__} has no parameter, buffer or submodule of this name: {key}")
 
 
 def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Context:
     __slots__ = ("batch_size", "device", "keys", "names", "shapes")
 
     def __init__(
-        self, keys: list[str], batch_size: Size, device: torch.device | None, names: Names, shapes: list[Size]
+        self, keys: list[str], batch_size: Size, device: torch.device | None, names: Names, shapes: list[Size | None]
     ) -> None:
         self.keys = keys
         self.batch_size = batch_size
@@ -49,7 +49,8 @@ class Context:
 def flatten(node: TensorDict) -> tuple[list[Any], Context]:
     """The entries of the first level, and what is needed to rebuild."""
     fields = node._tensordict
-    shapes = [value.shape for value in fields.values()]
+    # torch also builds trees of dimensions, whose leaves are integers
+    shapes = [getattr(value, "shape", None) for value in fields.values()]
     context = Context(list(fields), node._batch_size, node._device, node._td_dim_names, shapes)
     return list(fields.values()), context
 
@@ -77,10 +78,10 @@ def unflatten(values: Any, context: Context) -> TensorDict:
     return TensorDict._new(fields, batch_size, device, None if change else context.names)
 
 
-def _dims_gained(entries: list[Any], shapes: list[Size]) -> int:
+def _dims_gained(entries: list[Any], shapes: list[Size | None]) -> int:
     """How many dimensions each entry has more than it had, if all tell the same, else 0."""
-    pairs: list[tuple[Any, Size]] = list(zip(entries, shapes))
-    gained = {len(value.shape) - len(shape) for value, shape in pairs if hasattr(value, "shape")}
+    pairs = zip(entries, shapes)
+    gained = {len(value.shape) - len(shape) for value, shape in pairs if shape is not None and hasattr(value, "shape")}
     return gained.pop() if len(gained) == 1 else 0
 
 
@@ -88,7 +89,7 @@ def _batch_size(entries: list[Any], context: Context, change: int) -> Size:
     dims = len(context.batch_size)
     size = Size(entries[0].shape[: max(dims + change, 0)])
     for value, shape in zip(entries, context.shapes):
-        if value.shape[len(size) :] != shape[dims:] and change in (1, -1):
+        if shape is not None and value.shape[len(size) :] != shape[dims:] and change in (1, -1):
             raise RuntimeError(
                 f"an entry of shape {shape} with the batch size {context.batch_size} came back with the shape {value.shape}: "
                 "torch.vmap can only map over batch dimensions of a tensordict (see in_dims and out_dims)"
