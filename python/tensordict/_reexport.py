@@ -7,6 +7,13 @@ from typing import Any
 from torch import Size
 
 
+def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
+    """A checked, dict-backed tensordict of `fields`."""
+    from tensordict._td import TensorDict
+
+    return TensorDict(fields, batch_size=batch_size, device=device)
+
+
 def sub_tensordict(parent: Any, index: Any) -> Any:
     """The view of `parent` at `index`."""
     from tensordict._sub import _SubTensorDict

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from tensordict._ops.repr import dtype_code
+from tensordict._reexport import dense
 
 if TYPE_CHECKING:
     from tensordict.base import TensorDictBase
@@ -186,7 +187,6 @@ def parse_tensor_dict_string(s: str) -> TensorDictBase:
 
 
 def _build(read: Printed) -> TensorDictBase:
-    from tensordict._td import TensorDict  # the container module imports this package
-
     fields: dict[str, Any] = {key: _build(value) if isinstance(value, Printed) else value for key, value in read.fields.items()}
-    return TensorDict(fields, batch_size=read.batch_size, device=read.device)
+    built: TensorDictBase = dense(fields, read.batch_size, read.device)
+    return built
