@@ -165,9 +165,7 @@ def methods_are_written(source: Source) -> Iterator[str]:
         if isinstance(loop, loops):
             for call in calls(loop, "setattr"):
                 target = ast.unparse(call.args[0]) if call.args else ""
-                if re.fullmatch(
-                    r"(\w+\.)*([A-Z]\w*|_[A-Z]\w*|cls|klass|__class__)|type\(.*\)|sys\.modules\[.*\]", target
-                ):
+                if re.fullmatch(r"(\w+\.)*([A-Z]\w*|_[A-Z]\w*|cls|klass|__class__)|type\(.*\)|sys\.modules\[.*\]", target):
                     yield f"line {call.lineno}: setattr on {target} in a loop"
 
 
@@ -244,9 +242,7 @@ def unsafe_is_in_three_files(source: Source) -> Iterator[str]:
 def errors_are_returned(source: Source) -> Iterator[str]:
     """No unwrap, expect or panic outside of tests and benchmarks."""
     if "/src/" in source.path:
-        for found in re.finditer(
-            r"\.(unwrap|expect)\(|\b(panic|todo|unimplemented)!", rust_code(source.text, tests=False)
-        ):
+        for found in re.finditer(r"\.(unwrap|expect)\(|\b(panic|todo|unimplemented)!", rust_code(source.text, tests=False)):
             yield f"has {found[0]} outside of its tests"
 
 

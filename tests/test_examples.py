@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_digits.py"
-
-pytest.importorskip("sklearn")
 
 
 def run(out: Path, *options: str) -> str:

@@ -53,9 +53,7 @@ def test_parameters(function: object, stub: ast.FunctionDef) -> None:
 
 def test_bare_containers_are_filled() -> None:
     text = "from typing import Any\ndef f(a: list, b: dict | None, c: list[int]) -> tuple: ...\n"
-    filled = (
-        "from typing import Any\ndef f(a: list[Any], b: dict[Any, Any] | None, c: list[int]) -> tuple[Any, ...]: ...\n"
-    )
+    filled = "from typing import Any\ndef f(a: list[Any], b: dict[Any, Any] | None, c: list[int]) -> tuple[Any, ...]: ...\n"
     assert fill_containers(text) == filled
 
 

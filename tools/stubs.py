@@ -56,9 +56,7 @@ def main() -> None:
         return
     present = STUB.read_text() if STUB.exists() else ""
     if present != wanted:
-        sys.stdout.writelines(
-            difflib.unified_diff(present.splitlines(True), wanted.splitlines(True), "present", "wanted")
-        )
+        sys.stdout.writelines(difflib.unified_diff(present.splitlines(True), wanted.splitlines(True), "present", "wanted"))
         raise SystemExit("_core.pyi is stale: run `make stubs`")
 
 

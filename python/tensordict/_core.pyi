@@ -3,8 +3,62 @@
 The native half of tensordict. Only `tensordict._kernel.native` imports it.
 """
 
-from typing import Final
+from typing import Any, Final, SupportsIndex
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "cat", "cat_dicts", "gather", "is_plain", "mask_select", "pad", "pad_stack", "register_plain_type", "stack", "stack_dicts"]
 
 __version__: Final[str]
+
+def cat(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
+    """
+    `torch.cat(column, dim)` for each column. Columns hold the same leaf of each input.
+    """
+
+def cat_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any] | None:
+    """
+    [`cat`] of the columns `[[d[key] for d in dicts] for key in keys]`.
+    """
+
+def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | None:
+    """
+    `leaf[..., index, ...]` with the index at dimension `dim`, for each leaf: the dimensions of the index stand in the
+    place of that dimension. The index is of int32 or int64. Raises `IndexError` for a number that is out of bounds.
+    """
+
+def is_plain(leaves: list[Any]) -> bool:
+    """
+    Whether the type of every leaf is exactly a plain one, and nothing is active that wants to see each leaf by itself: a
+    mode, a functorch transform, a trace. Layout, device and gradient are not looked at.
+    """
+
+def mask_select(leaves: list[Any], mask: Any) -> list[Any] | None:
+    """
+    `leaf[mask]` for each leaf: the rows of the leading dimensions where the boolean mask holds, in order.
+    """
+
+def pad(leaves: list[Any], pad_size: list[Any], value: Any) -> list[Any] | None:
+    """
+    Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
+    """
+
+def pad_stack(columns: list[Any], dim: SupportsIndex, value: Any) -> list[Any] | None:
+    """
+    The leaves of each column stacked along a new first dimension, each filled up at its end along dimension `dim` with
+    `value` to the longest of the column.
+    """
+
+def register_plain_type(kind: type) -> None:
+    """
+    Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
+    plain tensor. The rows of such objects come out as plain tensors.
+    """
+
+def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
+    """
+    `torch.stack(column, dim)` for each column. Columns hold the same leaf of each input.
+    """
+
+def stack_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any] | None:
+    """
+    [`stack`] of the columns `[[d[key] for d in dicts] for key in keys]`.
+    """
