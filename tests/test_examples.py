@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_digits.py"
 
 
@@ -20,6 +22,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.timeout(600)
 def test_killed_training_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     printed = run(tmp_path / "killed", "--at-least", "0.5")
     assert "Killed in the middle of epoch 2" in printed
