@@ -3,11 +3,36 @@
 The native half of tensordict. Only `tensordict._kernel.native` imports it.
 """
 
-from typing import Any, Final, SupportsIndex
+from _typeshed import SupportsGetItem
+from os import PathLike
+from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "cat", "cat_dicts", "gather", "is_plain", "mask_select", "pad", "pad_stack", "register_plain_type", "stack", "stack_dicts"]
+__all__ = ["__version__", "Descriptor", "Map", "Swap", "cat", "cat_dicts", "gather", "is_plain", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "pad", "pad_stack", "partition_greedy", "partition_kk", "register_plain_type", "runs_under", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
+
+@final
+class Descriptor:
+    """
+    A file descriptor, closed when the object goes.
+    """
+    def fileno(self, /) -> int:
+        """
+        The number of the descriptor, which stays this object's.
+        """
+
+@final
+class Map:
+    """
+    Memory that is mapped until the last buffer on it is gone.
+    """
+    def __len__(self, /) -> int: ...
+
+@final
+class Swap:
+    """
+    The slots of a module that hold the values of a tensordict for a while.
+    """
 
 def cat(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
     """
@@ -31,9 +56,35 @@ def is_plain(leaves: list[Any]) -> bool:
     mode, a functorch transform, a trace. Layout, device and gradient are not looked at.
     """
 
+def map_anonymous(bytes: SupportsIndex) -> tuple[Map, Descriptor]:
+    """
+    Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them.
+    """
+
+def map_create(path: str | PathLike[str], bytes: SupportsIndex, existsok: bool) -> Map:
+    """
+    Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`.
+    """
+
+def map_descriptor(fileno: SupportsIndex, bytes: SupportsIndex) -> tuple[Map, Descriptor]:
+    """
+    Maps the memory behind a descriptor that another process gave; the number stays the caller's.
+    """
+
+def map_open(path: str | PathLike[str], bytes: SupportsIndex, mode: str, offset: SupportsIndex | None = None) -> Map:
+    """
+    Maps `bytes` bytes at `path` from `offset` on; without an offset the file must have exactly that size.
+    """
+
 def mask_select(leaves: list[Any], mask: Any) -> list[Any] | None:
     """
     `leaf[mask]` for each leaf: the rows of the leading dimensions where the boolean mask holds, in order.
+    """
+
+def module_fields(module: Any, filter_empty: bool) -> dict[Any, Any]:
+    """
+    The parameters and buffers of a module as the fields of a tensordict, nested as the submodules are. Submodules that
+    have neither are left out where `filter_empty` is set.
     """
 
 def pad(leaves: list[Any], pad_size: list[Any], value: Any) -> list[Any] | None:
@@ -47,10 +98,30 @@ def pad_stack(columns: list[Any], dim: SupportsIndex, value: Any) -> list[Any] |
     `value` to the longest of the column.
     """
 
+def partition_greedy(costs: SupportsGetItem[int, SupportsIndex], parts: SupportsIndex) -> list[list[int]]:
+    """
+    Deals costs, longest first, each to the part that has the least so far: the indices of each part, rising.
+
+    The largest sum is at most 4/3 of the best possible one.
+    """
+
+def partition_kk(costs: SupportsGetItem[int, SupportsIndex], parts: SupportsIndex) -> list[list[int]]:
+    """
+    Partitions costs by the largest differencing method of Karmarkar and Karp: the indices of each part, rising.
+
+    Mostly nearer to equal than `partition_greedy`, and slower.
+    """
+
 def register_plain_type(kind: type) -> None:
     """
     Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
     plain tensor. The rows of such objects come out as plain tensors.
+    """
+
+def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsIndex) -> list[tuple[int, int]]:
+    """
+    Cuts a sequence of lengths into the longest runs `(start, stop)` whose sums keep within the budget. A length above the
+    budget is a run of its own.
     """
 
 def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
@@ -61,4 +132,42 @@ def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
 def stack_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any] | None:
     """
     [`stack`] of the columns `[[d[key] for d in dicts] for key in keys]`.
+    """
+
+def swap_in(node: Any, module: Any, preserve: bool) -> Swap:
+    """
+    Puts the leaves of a tensordict into a module and notes what was there. Nothing is written unless all has a place.
+
+    With `preserve` parameters stay parameters (plain tensors without a graph are wrapped) and buffers stay buffers.
+    """
+
+def swap_out(swap: Swap) -> None:
+    """
+    Puts back what the module had, also where entries were replaced or removed meanwhile.
+    """
+
+def swap_values(swap: Swap) -> dict[Any, Any]:
+    """
+    The values that the module had, as the fields of a tensordict with the tree of the one that was swapped in.
+    """
+
+def unravel_key(key: "Any") -> "str | tuple[str, ...]":
+    """
+    The shortest form of a key: a string for one level, else the tuple of names. A tuple with a part that is no key gives
+    the empty tuple.
+    """
+
+def unravel_key_list(keys: "Any") -> "list[Any]":
+    """
+    The shortest forms of several keys.
+    """
+
+def unravel_key_to_tuple(key: "Any") -> "tuple[str, ...]":
+    """
+    The names of a key, from the root on. Not a key: no names.
+    """
+
+def unravel_keys(key: "Any") -> "str | tuple[str, ...]":
+    """
+    The same as `unravel_key`, which older programs call by this name.
     """
