@@ -97,8 +97,8 @@ TensorDict(batch_size=[3], fields={
     k9: f32[9]})""": lambda: TensorDict({f"k{i}": torch.ones(3, i) for i in range(12)}, [3]),
     """\
 TensorDict(batch_size=[2], fields={
-    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: {}})""": lambda: (
-        TensorDict({"a" * 90: TensorDict({}, [2])}, [2])
+    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: {}})""": lambda: TensorDict(
+        {"a" * 90: TensorDict({}, [2])}, [2]
     ),
 }
 
@@ -267,9 +267,7 @@ def test_plain_shows_the_values_in_two_numbers(text):
 
 def test_plain_reads_dtypes_without_a_minimum():
     assert leaf(torch.tensor([7, 3], dtype=torch.uint16), plain=True) == "Tensor(min=3, max=7)"
-    assert (
-        leaf(torch.tensor([2**64 - 1], dtype=torch.uint64), plain=True) == f"Tensor(min={2**64 - 1}, max={2**64 - 1})"
-    )
+    assert leaf(torch.tensor([2**64 - 1], dtype=torch.uint64), plain=True) == f"Tensor(min={2**64 - 1}, max={2**64 - 1})"
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -389,9 +387,7 @@ class TestOptions:
         assert shown(nested(), verbose=True) == repr(nested())
 
     def test_unknown(self):
-        with pytest.raises(
-            TypeError, match=r"Unknown printoptions: \{'aa', 'zz'\}. Valid options: \['compact', 'html'"
-        ):
+        with pytest.raises(TypeError, match=r"Unknown printoptions: \{'aa', 'zz'\}. Valid options: \['compact', 'html'"):
             set_printoptions(zz=1, show_dtype=False, aa=3)
 
     def test_set_and_leave(self):
@@ -556,9 +552,7 @@ class TestHooks:
     def test_subclass(self):
         inner = self.M({"z": torch.ones(2, 3, 4), "x": torch.ones(2, 3)}, [2, 3])
         assert repr(inner) == "M(batch_size=[2,3], fields={z: f32[4], x: f32[]})"
-        assert (
-            repr(TensorDict({"l": inner}, [2])) == "TensorDict(batch_size=[2], fields={l: M[3]{z: f32[4], x: f32[]}})"
-        )
+        assert repr(TensorDict({"l": inner}, [2])) == "TensorDict(batch_size=[2], fields={l: M[3]{z: f32[4], x: f32[]}})"
         assert f"l: {DIM}M[3] 2 entries</span>" in TensorDict({"l": inner}, [2])._repr_html_()
 
     def test_attributes(self):

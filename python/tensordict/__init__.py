@@ -2,7 +2,6 @@
 
 from tensordict import _polyfills
 from tensordict import _torch as _torch
-from tensordict._convert.functions import cat, from_dict, fromkeys, make_tensordict, stack
 from tensordict._convert.module import from_module
 from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
@@ -13,7 +12,7 @@ from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_t
 from tensordict._td import TensorDict
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
-from tensordict.data.collate import collate
+from tensordict.functional import cat, collate, from_dict, fromkeys, make_tensordict, stack
 from tensordict.memmap import MemoryMappedTensor
 
 __all__ = [

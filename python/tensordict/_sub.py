@@ -116,13 +116,3 @@ class _SubTensorDict(TensorDictBase):
 
     def _set_lock(self, locked: bool) -> None:
         raise RuntimeError("a view at an index is locked as its parent is: lock or unlock the parent")
-
-    @property
-    def _rare(self) -> dict[str, Any]:
-        if self._extra is None:
-            self._extra = {}
-        return self._extra
-
-    @property
-    def _has_rare(self) -> dict[str, Any] | None:
-        return self._extra

@@ -69,7 +69,7 @@ class PutBack:
 
 
 def _put_back(result: Any) -> PutBack:
-    return result._extra["last_op"][1][0]  # type: ignore[no-any-return]
+    return result._extra["last_op"][1][0]
 
 
 def _differ(fields: dict[str, Any], others: dict[str, Any]) -> bool:

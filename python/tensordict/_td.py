@@ -11,11 +11,11 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED, batch_mismatch, missing_key
-from tensordict._kernel.index import GENERAL, VIEW, Index
+from tensordict._kernel.index import ROWS, Index
 from tensordict._kernel.native import gather
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
-from tensordict._ops.waist import leaves_of, refill, transform
+from tensordict._ops.waist import leaves_of, refill
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase
 
@@ -184,13 +184,27 @@ class TensorDict(TensorDictBase):
         return self._rebuild(fields, change.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
 
     def _index(self, index: Index) -> Self:
-        if index.kind == VIEW or index.kind == GENERAL:
-            return transform(self, index)
+        if index.kind != ROWS:
+            return self._leafwise(index.key, index)
         leaves = leaves_of(self)
         taken = gather(leaves, index.key, index.dim)
         if taken is None:
-            return transform(self, index)
+            return self._leafwise(index.key, index)
         return refill(self, iter(taken), index)
+
+    def _leafwise(self, key: Any, index: Index) -> Any:
+        fields = {
+            name: value[key]
+            if type(value) is Tensor
+            else value._leafwise(key, index)
+            if isinstance(value, TensorDict)
+            else value._index(index)
+            if isinstance(value, TensorCollection)
+            else value[key]
+            for name, value in self._tensordict.items()
+        }
+        names = self._td_dim_names
+        return self._rebuild(fields, index.shape(self._batch_size), self._device, None if names is None else index.names(names))
 
     def _assign(self, index: Index, value: Any) -> None:
         assign_rows(self, index, value)
@@ -210,16 +224,6 @@ class TensorDict(TensorDictBase):
     @property
     def _names(self) -> Names:
         return self._td_dim_names
-
-    @property
-    def _rare(self) -> dict[str, Any]:
-        if self._extra is None:
-            self._extra = {}
-        return self._extra
-
-    @property
-    def _has_rare(self) -> dict[str, Any] | None:
-        return self._extra
 
     # What is worth a short way.
 

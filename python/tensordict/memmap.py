@@ -512,7 +512,7 @@ class MemoryMappedTensor(Tensor):
 
     # The stubs of torch borrow the name for a method of named tensors.
     @property
-    def index(self) -> Any:  # type: ignore[override]
+    def index(self) -> Any:
         """The last index of those that lead to this view. Deprecated."""
         _deprecated("index")
         return self._index
@@ -540,17 +540,17 @@ class MemoryMappedTensor(Tensor):
         view._whole_shape = self._parent_shape
         return view
 
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:  # type: ignore[override]
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The views along a dimension, which stay mapped."""
         parts = Tensor.unbind(self, dim)
         before = self._before(dim)
         return tuple(self._view(part, (*before, at)) for at, part in enumerate(parts))
 
-    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:  # type: ignore[override]
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """The views of consecutive rows along a dimension, which stay mapped."""
         return self._runs(Tensor.split(self, split_size, dim), dim)  # type: ignore[no-untyped-call]
 
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:  # type: ignore[override]
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """At most `chunks` views of consecutive rows along a dimension, which stay mapped."""
         return self._runs(Tensor.chunk(self, chunks, dim), dim)
 

@@ -84,7 +84,7 @@ class StateOps(Waist):
         state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
         if self.is_locked:
             state["_is_locked"] = True
-        rare = self._has_rare or {}
+        rare = self._extra or {}
         if rare.get("memmap"):
             state.update(_is_memmap=True, _is_shared=False, _memmap_prefix=rare.get("prefix"))
         elif rare.get("shared"):

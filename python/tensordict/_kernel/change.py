@@ -32,7 +32,7 @@ class Change:
 
     def shape(self, shape: Size) -> Size:
         """The shape of a node or leaf that had `shape`."""
-        return Size(self.prefix + shape[self.consumed :])
+        return self.prefix if len(shape) == self.consumed else Size(self.prefix + shape[self.consumed :])
 
     def names(self, names: Names) -> Names:
         """The names of the dimensions of a node that had `names`."""

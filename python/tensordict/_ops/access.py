@@ -99,8 +99,22 @@ class AccessOps(Waist):
                 self._check_unlocked()
             self._set_str(key, coerce(self, key, item, non_blocking))
             return self
+        node = None if inplace else self._holder(key)
+        if node is not None:
+            node.set(key[-1], item, non_blocking=non_blocking)
+            return self
         self._write([self._plan_set(path_of(key), item, inplace, non_blocking)], non_blocking)
         return self
+
+    def _holder(self, key: Any) -> Any:
+        """The node that a nested key's last name belongs to, if it is there and the key is a flat tuple of names."""
+        node: Any = self if type(key) is tuple and key and type(key[-1]) is str else None
+        if node is not None:
+            for name in key[:-1]:
+                node = node._fields().get(name) if type(name) is str else None
+                if not isinstance(node, TensorCollection):
+                    return None
+        return node
 
     def _plan_set(self, path: Path, item: Any, inplace: bool, non_blocking: bool, ignore_lock: bool = False) -> Write:
         """The write that stores `item` at `path`, checked, with nothing changed yet."""

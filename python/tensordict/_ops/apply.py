@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Size, Tensor
+from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.errors import _KeyThroughLeafError
+from tensordict._kernel.errors import _KeyThroughLeafError, batch_mismatch
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.waist import Waist
@@ -47,21 +47,8 @@ class _Apply:
         """The result for `node`, or None where it has no entries and is to be left out."""
         target = out if out is not None else self._start(node)
         fields = target._fields()
-        simple = out is None and not others and not self.with_key
-        fn, fitting = self.fn, None
-        batch_size = target.batch_size
         changed = False
         for key, value in node._fields().items():
-            if simple and type(value) is Tensor:
-                result = fn(value)
-                if type(result) is Tensor and (result.shape == fitting or self._fits(target, result.shape, batch_size)):
-                    fitting = result.shape
-                    target._set_str(key, result)
-                    changed = True
-                elif result is not None:
-                    changed = True
-                    self._store(target, key, result, False)
-                continue
             beside = tuple([self._beside(other, key, value) for other in others])
             if isinstance(value, TensorCollection) and not self.is_leaf(type(value)):
                 below = None if out is None else fields.get(key)
@@ -75,10 +62,31 @@ class _Apply:
             return None
         return target
 
-    @staticmethod
-    def _fits(target: Any, shape: Size, batch_size: Size) -> bool:
-        """Whether a tensor of `shape` can be stored as it is."""
-        return target.device is None and shape[: len(batch_size)] == batch_size
+    def simple(self, node: Any) -> Any:
+        """`node` for the common case: no other trees, no keys, nothing to write into."""
+        fn, is_leaf = self.fn, self.is_leaf
+        target = self._start(node)
+        batch_size, label = target.batch_size, target.device
+        fitting = None
+        fields = {}
+        for key, value in node._fields().items():
+            if isinstance(value, TensorCollection) and not is_leaf(type(value)):
+                result = self.simple(value)
+            else:
+                result = fn(value)
+            if type(result) is Tensor and label is None:
+                shape = result.shape
+                if shape != fitting and shape[: len(batch_size)] != batch_size:
+                    raise batch_mismatch(key, batch_size, shape)
+                fitting = shape
+            elif result is None:
+                continue
+            elif not isinstance(result, TensorCollection):
+                result = coerce(target, key, result)
+            fields[key] = result
+        if not fields and self._drops(node):
+            return None
+        return target._rebuild(fields, batch_size, label, target._names)
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""
@@ -222,7 +230,7 @@ def _run(
         options["device"] = as_device(options["device"])
     into = node if inplace else out
     plan = _Apply(fn, **options, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys, into=into is not None)
-    result = plan.node(node, others, (), into)
+    result = plan.node(node, others, (), into) if others or with_key or into is not None else plan.simple(node)
     if into is not None:
         return into
     if propagate_lock and result is not None and node.is_locked:

@@ -23,11 +23,11 @@ def _columns(items: Sequence[Any]) -> list[list[Any]]:
 
 def _by_node(items: list[Any], dim: int, join: Callable[..., Any], change: Change) -> Any:
     """The join by one native call for each node, or None where a node is not dict-backed or a leaf is not plain."""
-    if not all(getattr(item, "_dict_backed", False) for item in items):
+    if not all([getattr(kind, "_dict_backed", False) for kind in set(map(type, items))]):
         return None
     fields = [item._fields() for item in items]
     first = fields[0]
-    if any(len(entries) != len(first) for entries in fields):
+    if len(set(map(len, fields))) > 1:
         return None
     keys = [key for key, value in first.items() if not isinstance(value, TensorCollection)]
     leaves = join(fields, keys, dim) if keys else []
@@ -47,8 +47,8 @@ def _by_node(items: list[Any], dim: int, join: Callable[..., Any], change: Chang
 
 def _device(items: Sequence[Any]) -> torch.device | None:
     """The device that all items have, if it is one."""
-    device: torch.device | None = items[0].device
-    return device if all(item.device == device for item in items) else None
+    devices = [item.device for item in items]
+    return devices[0] if devices.count(devices[0]) == len(devices) else None
 
 
 def _finish(items: Sequence[Any], result: Any, out: Any) -> Any:
@@ -67,19 +67,20 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     items = list(items)
     if not items:
         raise RuntimeError("stack expects a non-empty list of tensordicts")
-    batch_size = items[0].batch_size
-    for place, item in enumerate(items):
-        if item.batch_size != batch_size:
-            raise RuntimeError(
-                "stacking tensordicts requires them to have congruent batch sizes, got "
-                f"td[{place}].batch_size={item.batch_size} and td[0].batch_size={batch_size}"
-            )
+    sizes = [item.batch_size for item in items]
+    batch_size = sizes[0]
+    if sizes.count(batch_size) < len(sizes):
+        place = next(place for place, size in enumerate(sizes) if size != batch_size)
+        raise RuntimeError(
+            "stacking tensordicts requires them to have congruent batch sizes, got "
+            f"td[{place}].batch_size={sizes[place]} and td[0].batch_size={batch_size}"
+        )
     dims = len(batch_size)
     if not -dims - 1 <= dim <= dims:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-dims - 1}, {dims}], but got {dim})")
     at = dim % (dims + 1)
-    sizes = Size((*batch_size[:at], len(items), *batch_size[at:]))
-    change = Change(None, dims, sizes, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
+    stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
+    change = Change(None, dims, stacked, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
     result = _by_node(items, at, native.stack_dicts, change)
     if result is None:
         columns = _stack_columns(items)
@@ -120,21 +121,23 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     items = list(items)
     if not items:
         raise RuntimeError("cat expects a non-empty list of tensordicts")
-    batch_size = items[0].batch_size
+    found = [item.batch_size for item in items]
+    batch_size = found[0]
     dims = len(batch_size)
     if not -dims <= dim < dims:
         raise RuntimeError(
             f"dim must be in the range 0 <= dim < len(batch_size), got dim={dim} and batch_size={list(batch_size)}"
         )
     at = dim % dims
-    for place, item in enumerate(items):
-        size = item.batch_size
+    for place, size in enumerate(found):
+        if size == batch_size:
+            continue
         if len(size) != dims or size[:at] != batch_size[:at] or size[at + 1 :] != batch_size[at + 1 :]:
             raise RuntimeError(
                 f"concatenating along dim {at} requires the other batch dimensions to be equal, got "
                 f"td[{place}].batch_size={size} and td[0].batch_size={batch_size}"
             )
-    total = sum(item.batch_size[at] for item in items)
+    total = sum([size[at] for size in found])
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
     change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
     result = _by_node(items, at, native.cat_dicts, change)

@@ -18,7 +18,7 @@ def nodes_in(node: Any) -> list[Any]:
 
 def _holders(node: Any) -> list[Any]:
     """The locked containers that hold `node`."""
-    rare = node._has_rare
+    rare = node._extra
     if rare is None:
         return []
     found = [reference() for reference in rare.get("parents", ())]
@@ -71,7 +71,7 @@ class LockOps(KeyOps):
         result._rare["last_op"] = (name, args, weakref.ref(self))
 
     def __enter__(self) -> Self:
-        rare = self._has_rare
+        rare = self._extra
         if rare is None or "last_op" not in rare:
             raise RuntimeError(
                 f"this {type(self).__name__} is not the result of an operation that a `with` block can undo, such as lock_, "
@@ -115,7 +115,7 @@ def _check_unlock(node: Any, parent: Any) -> None:
 
 def _unlock(node: Any, parent: Any) -> None:
     node._set_lock(False)
-    rare = node._has_rare
+    rare = node._extra
     if rare is not None and "parents" in rare:
         del rare["parents"]
     for child in nodes_in(node):

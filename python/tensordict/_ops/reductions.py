@@ -61,9 +61,11 @@ def reduction(function: Callable[..., Any]) -> Callable[..., Any]:
             return _features(self, function, dim == "feature", keep, dtype)
         dims = tuple(batch_dim(self, one) for one in (dim if isinstance(dim, (tuple, list)) else (dim,)))
         dims = dims or tuple(range(len(self.batch_size)))
+        options = {} if dtype is None else {"dtype": dtype}
+        which = dims[0] if len(dims) == 1 else dims  # one integer costs torch less than a tuple of one
 
         def leaf(value: Tensor) -> Tensor:
-            return function(value, dims, keep, dtype=dtype)
+            return function(value, which, keep, **options) if keep or options else function(value, which)
 
         return transform(self, reduced(self, dims, keep, leaf))
 

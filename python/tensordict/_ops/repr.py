@@ -212,7 +212,7 @@ def _dims(shape: Iterable[Any]) -> str:
 def _shape(value: Any) -> torch.Size:
     """The shape of a leaf, -1 for a dimension of varying length."""
     try:
-        return value.shape  # type: ignore[no-any-return]
+        return value.shape
     except RuntimeError:
         return torch.Size([_read(partial(value.size, dim), -1) for dim in range(value.dim())])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tensordict._kernel.native import is_plain
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._ops.waist import leaves_like, leaves_of, refill
+from tensordict._ops.waist import leaves_like, leaves_of, map_pairs, refill
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -145,9 +145,11 @@ def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], 
             other = self._rebuild({}, self.batch_size).update(other)
         elif not isinstance(other, (TensorCollection, Tensor, int, float, complex)):
             return NotImplemented
-        leaves, others = leaves_of(self), operand(self, other)
-        out = map(function, leaves, others if isinstance(others, list) else [others] * len(leaves))
-        result = refill(self, out)
+        if isinstance(other, TensorCollection):
+            result = map_pairs(self, other, function)
+        else:
+            leaves, others = leaves_of(self), operand(self, other)
+            result = refill(self, map(function, leaves, others if isinstance(others, list) else [others] * len(leaves)))
         if self._names is not None:
             result._adopt_names(None)
         return result

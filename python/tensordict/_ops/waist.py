@@ -93,15 +93,15 @@ class Waist(TensorCollection):
     def _names(self) -> Names:
         """The stored names of the batch dimensions, None where no dimension has one."""
 
-    @property
-    @abstractmethod
-    def _rare(self) -> dict[str, Any]:
-        """State that few containers have (made on first use): lock parents, last operation, memory-map folder."""
+    # State that few containers have: lock parents, last operation, memory-map folder. None until first used.
+    _extra: dict[str, Any] | None
 
     @property
-    @abstractmethod
-    def _has_rare(self) -> dict[str, Any] | None:
-        """The same without making it."""
+    def _rare(self) -> dict[str, Any]:
+        """`_extra`, made if it is not there."""
+        if self._extra is None:
+            self._extra = {}
+        return self._extra
 
 
 def leaves_of(node: Waist) -> list[Any]:
@@ -150,6 +150,15 @@ def transform(node: Any, change: Change) -> Any:
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf."""
     parts = [map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()]
+    return node._from_parts(parts)
+
+
+def map_pairs(node: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any:
+    """A tree like `node` with `function` of each leaf and the leaf of `other` at its place."""
+    parts = [
+        map_pairs(mine, part, function) if isinstance(mine, TensorCollection) else function(mine, part)
+        for mine, part in zip(node._parts(), node._parts_of(other))
+    ]
     return node._from_parts(parts)
 
 

@@ -32,7 +32,7 @@ def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> dic
     if isinstance(value, Tensor):
         for holder in (own["_parameters"], own["_buffers"], own):
             if key in holder:
-                return holder  # type: ignore[no-any-return]
+                return holder
     raise _place(None, key, module)
 
 
