@@ -192,19 +192,16 @@ class TensorDict(TensorDictBase):
             return self._leafwise(index.key, index)
         return refill(self, iter(taken), index)
 
-    def _leafwise(self, key: Any, index: Index) -> Any:
-        fields = {
-            name: value[key]
-            if type(value) is Tensor
-            else value._leafwise(key, index)
-            if isinstance(value, TensorDict)
-            else value._index(index)
-            if isinstance(value, TensorCollection)
-            else value[key]
-            for name, value in self._tensordict.items()
-        }
+    def _leafwise(self, key: Any, index: Index) -> Self:
+        fields: dict[str, Any] = {}
+        for name, value in self._tensordict.items():
+            if type(value) is Tensor:
+                fields[name] = value[key]
+            else:
+                fields[name] = value._index(index) if isinstance(value, TensorDictBase) else value[key]
         names = self._td_dim_names
-        return self._rebuild(fields, index.shape(self._batch_size), self._device, None if names is None else index.names(names))
+        names = None if names is None else index.names(names)
+        return self._rebuild(fields, index.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
 
     def _assign(self, index: Index, value: Any) -> None:
         assign_rows(self, index, value)

@@ -100,7 +100,7 @@ class Waist(TensorCollection):
     def _rare(self) -> dict[str, Any]:
         """`_extra`, made if it is not there."""
         if self._extra is None:
-            self._extra = {}
+            self._extra = {}  # type: ignore[misc]
         return self._extra
 
 
