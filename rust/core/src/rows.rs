@@ -781,6 +781,13 @@ struct Kind {
     inner: Inner,
 }
 
+impl Kind {
+    /// Whether all rows of a part, where there is nothing before the joined dimension, are one piece of memory.
+    fn is_one_chunk(&self) -> bool {
+        self.inner.loops == 0 && self.rows > 0 && (self.rows == 1 || self.stride == self.inner.bytes)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     bytes: &'a [u8],
@@ -835,6 +842,7 @@ impl<'a> Join<'a> {
     ///
     /// # Errors
     /// As [`Self::push`], and where there is none before it.
+    #[inline]
     pub fn push_alike(&mut self, bytes: &'a [u8]) -> Result<()> {
         let Some(kind) = self.kinds.last() else {
             return Err(Error::RowsDimensions { wanted: 1, found: 0 });
@@ -970,6 +978,15 @@ impl<'a> Join<'a> {
     }
 
     fn run_joined(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
+        if let [kind] = &*self.kinds
+            && self.outer_count == 1
+            && kind.is_one_chunk()
+            && rows.start % kind.rows == 0
+            && rows.end % kind.rows == 0
+        {
+            self.place_alike(rows.start / kind.rows..rows.end / kind.rows, kind.bytes, target);
+            return;
+        }
         let size = self.size();
         let mut target = target;
         let mut row = rows.start;
@@ -1007,6 +1024,24 @@ impl<'a> Join<'a> {
             fill(rest, value);
             target = later;
         }
+    }
+
+    /// Copies whole parts, each of them one chunk of `chunk` bytes.
+    fn place_alike(&self, parts: Range<usize>, chunk: usize, target: &mut [MaybeUninit<u8>]) {
+        #[inline(always)]
+        #[allow(clippy::inline_always, reason = "see `copy_chunk`")]
+        unsafe fn each<const N: usize>(parts: &[Part<'_>], chunk: usize, target: *mut u8) {
+            for (number, part) in parts.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { copy_chunk::<N>(part.bytes.as_ptr(), target.add(number * chunk), chunk) };
+            }
+        }
+        let parts = &self.parts[parts];
+        debug_assert_eq!(target.len(), parts.len() * chunk);
+        let target = target.as_mut_ptr().cast::<u8>();
+        // SAFETY: the span of each part, which its bytes have (`push_alike`), is the chunk; `target` has as many bytes for
+        // each part, and is borrowed mutably.
+        unsafe { for_size!(chunk, each(parts, chunk, target)) };
     }
 
     /// Copies some rows of one part.

@@ -9,7 +9,7 @@ use tensordict_core::Error;
 use tensordict_core::rows::{Dims, Gather, Job, Join, Positions, run};
 
 use crate::error::raise;
-use crate::tensor::{Like, Maker, Output, Session, TensorView};
+use crate::tensor::{Like, Output, Session, TensorView};
 
 type Leaves<'py> = Vec<Bound<'py, PyAny>>;
 
@@ -248,119 +248,185 @@ enum Way<'a, 'py> {
     PadStack(usize, &'a Bound<'py, PyAny>),
 }
 
-/// The outputs of the columns so far, and how each is made.
-struct Columns<'a, 'py> {
-    session: &'a Session<'py>,
-    maker: Maker<'py>,
-    joins: Vec<Join<'a>>,
-    outputs: Vec<Output<'py>>,
-    values: Vec<Vec<u8>>,
-}
-
-impl<'a, 'py> Columns<'a, 'py> {
-    /// Adds the leaves of one column; false where it is not for here.
-    fn add(&mut self, column: &'a [Bound<'py, PyAny>], way: Way<'_, 'py>) -> PyResult<bool> {
-        let dim = match way {
+impl Way<'_, '_> {
+    fn dim(self) -> usize {
+        match self {
             Way::Stack(dim) | Way::Cat(dim) | Way::PadStack(dim, _) => dim,
-        };
-        let Some(first) = column.first() else {
-            return Ok(false);
-        };
-        let Some(like) = self.session.one_of_many(first)? else {
-            return Ok(false);
-        };
-        let mut join = Join::along(dim, column.len());
-        let (mut total, mut longest) = (0, 0);
-        // The layout of the leaf before: most often the next one has it too.
-        let mut last: Option<(Like, usize)> = None;
-        for leaf in column {
-            if let Some((alike, rows)) = &last
-                && let Some(bytes) = self.session.bytes_like(leaf, alike)?
-            {
-                total += rows;
-                join.push_alike(bytes).map_err(|error| raise(&error))?;
-                continue;
-            }
-            let Some(view) = self.session.one_of_many(leaf)? else {
-                return Ok(false);
-            };
-            let layout = match way {
-                Way::Stack(_) if view.layout().shape() == like.layout().shape() => {
-                    view.layout().unsqueezed(dim)
-                }
-                Way::Stack(_) => None,
-                Way::Cat(_) | Way::PadStack(..) => Some(*view.layout()),
-            };
-            let Some(layout) = layout.filter(|_| view.code() == like.code()) else {
-                return Ok(false);
-            };
-            let Some(rows) = layout.shape().get(dim).copied() else {
-                return Ok(false);
-            };
-            total += rows;
-            longest = longest.max(rows);
-            match join.push(view.bytes(), &layout) {
-                Err(Error::RowsShape { .. }) => return Ok(false),
-                pushed => pushed.map_err(|error| raise(&error))?,
-            }
-            last = Like::of(&view).map(|alike| (alike, rows));
         }
-        let shape = like.layout().shape();
-        let shape = match way {
-            Way::Stack(_) => shape_of(&shape[..dim], &[column.len()], &shape[dim..]),
-            Way::Cat(_) => shape_of(&shape[..dim], &[total], &shape[dim + 1..]),
-            Way::PadStack(..) => shape_of(&[column.len()], &shape[..dim], &[longest])
-                .and_then(|start| shape_of(&start, &[], &shape[dim + 1..])),
-        };
-        let Some(shape) = shape else {
-            return Ok(false);
-        };
-        if let Way::PadStack(_, value) = way {
-            let Some(item) = self.maker.item(value, first)? else {
-                return Ok(false);
-            };
-            self.values.push(item);
-        }
-        self.outputs.push(self.maker.empty(shape, like.code(), first)?);
-        self.joins.push(join);
-        Ok(true)
     }
 }
 
-fn joined<'py>(
-    py: Python<'py>,
-    columns: &[Leaves<'py>],
-    way: Way<'_, 'py>,
-) -> PyResult<Option<Bound<'py, PyList>>> {
+/// The leaves of one output so far.
+struct Column<'a, 'py> {
+    join: Join<'a>,
+    first: Option<(&'a Bound<'py, PyAny>, TensorView<'a>)>,
+    /// The layout of the leaf before, and its rows: most often the next one has it too.
+    last: Option<(Like, usize)>,
+    count: usize,
+    total: usize,
+    longest: usize,
+}
+
+impl<'a, 'py> Column<'a, 'py> {
+    fn new(dim: usize, leaves: usize) -> Self {
+        Self {
+            join: Join::along(dim, leaves),
+            first: None,
+            last: None,
+            count: 0,
+            total: 0,
+            longest: 0,
+        }
+    }
+
+    /// Adds a leaf; false where it is not for here.
+    #[inline]
+    fn push(
+        &mut self,
+        session: &Session<'py>,
+        leaf: &'a Bound<'py, PyAny>,
+        way: Way<'_, 'py>,
+    ) -> PyResult<bool> {
+        if let Some((alike, rows)) = &self.last
+            && let Some(bytes) = session.bytes_like(leaf, alike)
+        {
+            self.count += 1;
+            self.total += rows;
+            self.join.push_alike(bytes).map_err(|error| raise(&error))?;
+            return Ok(true);
+        }
+        self.push_other(session, leaf, way)
+    }
+
+    /// [`Self::push`] of a leaf whose layout is not that of the one before.
+    fn push_other(
+        &mut self,
+        session: &Session<'py>,
+        leaf: &'a Bound<'py, PyAny>,
+        way: Way<'_, 'py>,
+    ) -> PyResult<bool> {
+        let Some(view) = session.one_of_many(leaf)? else {
+            return Ok(false);
+        };
+        let dim = way.dim();
+        let same_shape = match &self.first {
+            Some((_, first)) if first.code() != view.code() => return Ok(false),
+            Some((_, first)) => first.layout().shape() == view.layout().shape(),
+            None => true,
+        };
+        let layout = match way {
+            Way::Stack(_) if same_shape => view.layout().unsqueezed(dim),
+            Way::Stack(_) => None,
+            Way::Cat(_) | Way::PadStack(..) => Some(*view.layout()),
+        };
+        let Some(layout) = layout else {
+            return Ok(false);
+        };
+        let Some(rows) = layout.shape().get(dim).copied() else {
+            return Ok(false);
+        };
+        match self.join.push(view.bytes(), &layout) {
+            Err(Error::RowsShape { .. }) => return Ok(false),
+            pushed => pushed.map_err(|error| raise(&error))?,
+        }
+        self.count += 1;
+        self.total += rows;
+        self.longest = self.longest.max(rows);
+        self.last = Like::of(&view).map(|alike| (alike, rows));
+        self.first.get_or_insert((leaf, view));
+        Ok(true)
+    }
+
+    /// The shape of the output; `None` where there are no leaves or it has too many dimensions.
+    fn shape(&self, way: Way<'_, '_>) -> Option<Dims> {
+        let shape = self.first.as_ref()?.1.layout().shape();
+        let dim = way.dim();
+        match way {
+            Way::Stack(_) => shape_of(&shape[..dim], &[self.count], &shape[dim..]),
+            Way::Cat(_) => shape_of(&shape[..dim], &[self.total], &shape[dim + 1..]),
+            Way::PadStack(..) => {
+                let start = shape_of(&[self.count], &shape[..dim], &[self.longest])?;
+                shape_of(&start, &[], &shape[dim + 1..])
+            }
+        }
+    }
+}
+
+/// The leaves to join, as they came.
+enum Held<'py> {
+    /// A list for each output.
+    Columns(Vec<Leaves<'py>>),
+    /// A list for each input, with a leaf for each of so many outputs.
+    Inputs(Vec<Leaves<'py>>, usize),
+}
+
+impl<'py> Held<'py> {
+    /// All leaves sorted into columns; `None` where one is not for here. In the order that they are held in, which is most
+    /// often that of memory.
+    fn sort<'a>(
+        &'a self,
+        session: &Session<'py>,
+        way: Way<'_, 'py>,
+    ) -> PyResult<Option<Vec<Column<'a, 'py>>>> {
+        let dim = way.dim();
+        let mut columns: Vec<Column<'a, 'py>>;
+        match self {
+            Held::Columns(lists) => {
+                columns = lists.iter().map(|list| Column::new(dim, list.len())).collect();
+                for (column, list) in columns.iter_mut().zip(lists) {
+                    for leaf in list {
+                        if !column.push(session, leaf, way)? {
+                            return Ok(None);
+                        }
+                    }
+                }
+            }
+            Held::Inputs(lists, outputs) => {
+                columns = (0..*outputs).map(|_| Column::new(dim, lists.len())).collect();
+                for list in lists {
+                    for (column, leaf) in columns.iter_mut().zip(list) {
+                        if !column.push(session, leaf, way)? {
+                            return Ok(None);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Some(columns))
+    }
+}
+
+fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult<Option<Bound<'py, PyList>>> {
     let Some(session) = Session::open(py)? else {
         return Ok(None);
     };
-    let mut made = Columns {
-        session: &session,
-        maker: session.maker(),
-        joins: Vec::with_capacity(columns.len()),
-        outputs: Vec::with_capacity(columns.len()),
-        values: Vec::new(),
+    let Some(columns) = held.sort(&session, way)? else {
+        return Ok(None);
     };
-    for column in columns {
-        if !made.add(column, way)? {
+    let mut maker = session.maker();
+    let mut outputs = Vec::with_capacity(columns.len());
+    let mut values = Vec::new();
+    for column in &columns {
+        let (Some(shape), Some((leaf, view))) = (column.shape(way), &column.first) else {
             return Ok(None);
+        };
+        if let Way::PadStack(_, value) = way {
+            let Some(item) = maker.item(value, leaf)? else {
+                return Ok(None);
+            };
+            values.push(item);
         }
+        outputs.push(maker.empty(shape, view.code(), leaf)?);
     }
-    let Columns {
-        joins,
-        outputs,
-        values,
-        ..
-    } = made;
+    let joins = columns.into_iter().map(|column| column.join);
     let jobs = if matches!(way, Way::PadStack(..)) {
-        let padded = joins.into_iter().zip(&values);
-        padded
+        joins
+            .zip(&values)
             .map(|(join, value)| join.padded_with(value))
             .collect::<tensordict_core::Result<Vec<Job<'_>>>>()
             .map_err(|error| raise(&error))?
     } else {
-        joins.into_iter().map(Job::from).collect()
+        joins.map(Job::from).collect()
     };
     finish(py, &jobs, outputs).map(Some)
 }
@@ -372,7 +438,7 @@ pub(crate) fn stack<'py>(
     columns: &Bound<'py, PyList>,
     dim: usize,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
-    joined(py, &hold_columns(columns)?, Way::Stack(dim))
+    joined(py, &Held::Columns(hold_columns(columns)?), Way::Stack(dim))
 }
 
 /// `torch.cat(column, dim)` for each column. Columns hold the same leaf of each input.
@@ -382,25 +448,24 @@ pub(crate) fn cat<'py>(
     columns: &Bound<'py, PyList>,
     dim: usize,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
-    joined(py, &hold_columns(columns)?, Way::Cat(dim))
+    joined(py, &Held::Columns(hold_columns(columns)?), Way::Cat(dim))
 }
 
-/// The columns of `keys` in `dicts`; `None` where a key is missing.
-fn columns_of<'py>(
-    dicts: &Bound<'py, PyList>,
-    keys: &Bound<'py, PyList>,
-) -> PyResult<Option<Vec<Leaves<'py>>>> {
-    let mut columns: Vec<Leaves<'py>> = keys.iter().map(|_| Vec::with_capacity(dicts.len())).collect();
+/// What `dicts` hold at `keys`; `None` where a key is missing.
+fn hold_dicts<'py>(dicts: &Bound<'py, PyList>, keys: &Bound<'py, PyList>) -> PyResult<Option<Held<'py>>> {
+    let mut inputs = Vec::with_capacity(dicts.len());
     for dict in dicts {
         let dict = dict.cast::<PyDict>()?;
-        for (key, column) in keys.iter().zip(&mut columns) {
+        let mut leaves = Vec::with_capacity(keys.len());
+        for key in keys {
             match dict.get_item(key)? {
-                Some(leaf) => column.push(leaf),
+                Some(leaf) => leaves.push(leaf),
                 None => return Ok(None),
             }
         }
+        inputs.push(leaves);
     }
-    Ok(Some(columns))
+    Ok(Some(Held::Inputs(inputs, keys.len())))
 }
 
 /// [`stack`] of the columns `[[d[key] for d in dicts] for key in keys]`.
@@ -411,8 +476,8 @@ pub(crate) fn stack_dicts<'py>(
     keys: &Bound<'py, PyList>,
     dim: usize,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
-    match columns_of(dicts, keys)? {
-        Some(columns) => joined(py, &columns, Way::Stack(dim)),
+    match hold_dicts(dicts, keys)? {
+        Some(held) => joined(py, &held, Way::Stack(dim)),
         None => Ok(None),
     }
 }
@@ -425,8 +490,8 @@ pub(crate) fn cat_dicts<'py>(
     keys: &Bound<'py, PyList>,
     dim: usize,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
-    match columns_of(dicts, keys)? {
-        Some(columns) => joined(py, &columns, Way::Cat(dim)),
+    match hold_dicts(dicts, keys)? {
+        Some(held) => joined(py, &held, Way::Cat(dim)),
         None => Ok(None),
     }
 }
@@ -440,7 +505,11 @@ pub(crate) fn pad_stack<'py>(
     dim: usize,
     value: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
-    joined(py, &hold_columns(columns)?, Way::PadStack(dim, value))
+    joined(
+        py,
+        &Held::Columns(hold_columns(columns)?),
+        Way::PadStack(dim, value),
+    )
 }
 
 /// Whether the type of every leaf is exactly a plain one, and nothing is active that wants to see each leaf by itself: a

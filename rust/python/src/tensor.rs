@@ -43,6 +43,11 @@ impl Code {
         self.kind == SIGNED && self.bits == bits
     }
 
+    /// Whether several dtypes of torch have this code.
+    fn is_ambiguous(self) -> bool {
+        self.bits == 8 && self.kind <= UNSIGNED
+    }
+
     /// Whether values of this dtype can have no gradient.
     fn is_discrete(self) -> bool {
         matches!(self.kind, SIGNED | UNSIGNED | BOOL)
@@ -359,8 +364,11 @@ pub(crate) struct Like {
     strides: [i64; MAX_DIMS],
     item: usize,
     span: usize,
-    /// [`could_be_negative`] by the strides alone.
-    unsure: bool,
+    /// Whether the memory of such a tensor, if it lies at an even element, is its values as they stand, whatever torch
+    /// has to say besides.
+    sure: bool,
+    /// [`Code::is_discrete`].
+    discrete: bool,
 }
 
 impl Like {
@@ -378,7 +386,10 @@ impl Like {
             strides: [0; MAX_DIMS],
             item,
             span,
-            unsure: strides_could_be_negative(layout),
+            sure: !strides_could_be_negative(layout)
+                && !view.code.is_ambiguous()
+                && view.code.kind != COMPLEX,
+            discrete: view.code.is_discrete(),
         };
         for (to, size) in like.shape.iter_mut().zip(layout.shape()) {
             *to = i64::try_from(*size).ok()?;
@@ -514,7 +525,7 @@ impl Torch {
     /// sign or conjugation is left to be done. Asks for the sign only where `unsure`.
     #[inline]
     fn is_literal(&self, object: &Bound<'_, PyAny>, code: Code, unsure: bool) -> PyResult<bool> {
-        if code.bits == 8 && code.kind <= UNSIGNED {
+        if code.is_ambiguous() {
             // `int1` to `int7` and `uint1` to `uint7` say that they are `int8` and `uint8`.
             let py = object.py();
             let whole = if code.kind == SIGNED {
@@ -578,31 +589,38 @@ impl<'py> Session<'py> {
         self.admit(object, false)
     }
 
-    /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or it is not
-    /// for rows at all.
+    /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
+    /// [`Self::one_of_many`] has to look closer.
     #[inline]
-    pub(crate) fn bytes_like<'a>(
-        &self,
-        object: &'a Bound<'py, PyAny>,
-        like: &Like,
-    ) -> PyResult<Option<&'a [u8]>> {
-        let Some(raw) = self.torch.borrow(object) else {
-            return Ok(None);
-        };
+    pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
+        let raw = self.torch.borrow(object)?;
         // SAFETY: the tensor is alive and was not touched since it was read.
-        let fits = unsafe { raw.dims() }.is_some_and(|(shape, strides)| like.fits(&raw, shape, strides));
-        let unsure = like.unsure || raw.data.addr() & like.item != 0;
-        if !fits
-            || !self.torch.is_literal(object, like.code, unsure)?
-            || self.wants_grad(object, like.code)?
-        {
-            return Ok(None);
+        let (shape, strides) = unsafe { raw.dims() }?;
+        let sure = like.sure && raw.data.addr() & like.item == 0;
+        if !sure || !like.fits(&raw, shape, strides) || !(like.discrete || self.has_no_grad(object)) {
+            return None;
         }
         // SAFETY: as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
         // `like`, and its address is not null.
-        Ok(Some(unsafe {
-            std::slice::from_raw_parts(raw.data.cast(), like.span)
-        }))
+        Some(unsafe { std::slice::from_raw_parts(raw.data.cast(), like.span) })
+    }
+
+    /// Whether the tensor says that it requires no gradient.
+    #[inline]
+    fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
+        let Getter { get, closure } = self.torch.requires_grad;
+        // SAFETY: the attribute is one of tensors, the object is a tensor (its type is plain), and the function returns
+        // a new reference, or null with an exception set, which is taken away. `False` is one object.
+        unsafe {
+            let found = get(object.as_ptr(), closure);
+            if found.is_null() {
+                drop(PyErr::take(self.py));
+                return false;
+            }
+            let no = std::ptr::eq(found, ffi::Py_False());
+            ffi::Py_DECREF(found);
+            no
+        }
     }
 
     fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
@@ -612,17 +630,8 @@ impl<'py> Session<'py> {
         }
     }
 
-    #[inline]
     fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
-        if code.is_discrete() {
-            return Ok(false);
-        }
-        let Getter { get, closure } = self.torch.requires_grad;
-        // SAFETY: the attribute is one of tensors, the object is a tensor (its type is plain), and the function returns
-        // a new reference or null with an exception set.
-        let wants = unsafe { Bound::from_owned_ptr_or_err(self.py, get(object.as_ptr(), closure))? };
-        // SAFETY: `False` is one object; it is only compared with.
-        if std::ptr::eq(wants.as_ptr(), unsafe { ffi::Py_False() }) {
+        if code.is_discrete() || self.has_no_grad(object) {
             return Ok(false);
         }
         self.torch.is_grad_enabled.bind(self.py).call0()?.is_truthy()
