@@ -1,5 +1,12 @@
 //! Rows against versions that copy item by item.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "a test fails by panicking, and its numbers are small"
+)]
+
 use std::mem::MaybeUninit;
 
 use proptest::prelude::*;

@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -113,44 +114,10 @@ const CAPSULE: &CStr = c"dlpack_exchange_api";
 /// here is never freed.
 static PLAIN: [AtomicPtr<ffi::PyTypeObject>; 4] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 4];
 
-/// The C function behind an attribute, to be called without a lookup.
-struct Getter {
-    get: ffi::getter,
-    closure: *mut c_void,
-}
-
-// SAFETY: both point to what the type, which is never freed, has for good, and is not written to.
-unsafe impl Send for Getter {}
-// SAFETY: as above.
-unsafe impl Sync for Getter {}
-
-impl Getter {
-    /// `None` where the type itself, its bases aside, has no such attribute that is written in C.
-    fn of(kind: &Bound<'_, PyType>, name: &CStr) -> Option<Self> {
-        // SAFETY: this slot of a type holds an array of definitions, ended by one without a name, or null.
-        unsafe {
-            let mut entry =
-                ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
-            while !entry.is_null() && !(*entry).name.is_null() {
-                if CStr::from_ptr((*entry).name) == name {
-                    let get = (*entry).get?;
-                    std::mem::forget(kind.clone().unbind());
-                    return Some(Self {
-                        get,
-                        closure: (*entry).closure,
-                    });
-                }
-                entry = entry.add(1);
-            }
-        }
-        None
-    }
-}
-
 /// What of torch is looked up once.
 struct Torch {
     borrow: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
-    requires_grad: Getter,
+    requires_grad: Attribute,
     is_grad_enabled: Py<PyAny>,
     is_neg: Py<PyAny>,
     is_conj: Py<PyAny>,
@@ -196,8 +163,7 @@ impl Torch {
             return Ok(None);
         };
         let c = torch.getattr("_C")?;
-        let base = c.getattr("TensorBase")?.cast_into::<PyType>()?;
-        let Some(requires_grad) = Getter::of(&base, c"requires_grad") else {
+        let Some(requires_grad) = Attribute::new(py, "requires_grad")? else {
             return Ok(None);
         };
         let functions = c.getattr("_VariableFunctions")?;
@@ -421,42 +387,62 @@ pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorVi
     }
 }
 
-/// An attribute of `torch.Tensor` that C code computes, read without the lookup of its name.
+/// An attribute of tensors that C code computes, called without a lookup.
 pub(crate) struct Attribute {
-    descriptor: Py<PyAny>,
-    get: ffi::descrgetfunc,
+    get: ffi::getter,
+    closure: *mut c_void,
+    owner: Py<PyType>,
 }
+
+// SAFETY: function and closure belong to the type that is held, and are not written to.
+unsafe impl Send for Attribute {}
+// SAFETY: as above.
+unsafe impl Sync for Attribute {}
 
 impl Attribute {
     /// The attribute `name`; `None` where it is not one that C code computes.
     pub(crate) fn new(py: Python<'_>, name: &str) -> PyResult<Option<Self>> {
-        let descriptor = py
-            .import(intern!(py, "torch"))?
-            .getattr("Tensor")?
-            .getattr(name)?;
-        // SAFETY: the slot of this number holds a `descrgetfunc` or null.
-        let get = unsafe {
-            let slot = ffi::PyType_GetSlot(descriptor.get_type().as_type_ptr(), ffi::Py_tp_descr_get);
-            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(slot)
-        };
-        Ok(get.map(|get| Self {
-            descriptor: descriptor.unbind(),
-            get,
-        }))
+        let base = py.import(intern!(py, "torch._C"))?.getattr("TensorBase")?;
+        let owner = base.cast_into::<PyType>()?;
+        // SAFETY: this slot of a type holds an array of definitions, ended by one without a name, or null.
+        unsafe {
+            let mut entry =
+                ffi::PyType_GetSlot(owner.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
+            while !entry.is_null() && !(*entry).name.is_null() {
+                if CStr::from_ptr((*entry).name).to_bytes() == name.as_bytes() {
+                    let (get, closure) = ((*entry).get, (*entry).closure);
+                    let owner = owner.unbind();
+                    return Ok(get.map(|get| Self { get, closure, owner }));
+                }
+                entry = entry.add(1);
+            }
+        }
+        Ok(None)
     }
 
-    /// The attribute of `object`.
+    /// The attribute of `object`; an error for what is no tensor.
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the function takes any object and its type, checks whether they are of a tensor, and returns a new
-        // reference or null with an exception set.
-        unsafe {
-            let found = (self.get)(
-                self.descriptor.as_ptr(),
-                object.as_ptr(),
-                object.get_type_ptr().cast(),
-            );
-            Bound::from_owned_ptr_or_err(object.py(), found)
+        let py = object.py();
+        // SAFETY: both are types that are alive.
+        let fits = unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), self.owner.bind(py).as_type_ptr()) };
+        if fits == 0 {
+            return Err(PyTypeError::new_err(format!(
+                "expected a tensor, found {}",
+                object.get_type()
+            )));
         }
+        // SAFETY: the object is a tensor, and the function returns a new reference or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, self.call(object)) }
+    }
+
+    /// A new reference to the attribute, or null with an exception set.
+    ///
+    /// # Safety
+    /// The object must be a tensor.
+    #[inline]
+    unsafe fn call(&self, object: &Bound<'_, PyAny>) -> *mut ffi::PyObject {
+        // SAFETY: as the caller promises.
+        unsafe { (self.get)(object.as_ptr(), self.closure) }
     }
 }
 
@@ -608,11 +594,9 @@ impl<'py> Session<'py> {
     /// Whether the tensor says that it requires no gradient.
     #[inline]
     fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
-        let Getter { get, closure } = self.torch.requires_grad;
-        // SAFETY: the attribute is one of tensors, the object is a tensor (its type is plain), and the function returns
-        // a new reference, or null with an exception set, which is taken away. `False` is one object.
+        // SAFETY: the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
         unsafe {
-            let found = get(object.as_ptr(), closure);
+            let found = self.torch.requires_grad.call(object);
             if found.is_null() {
                 drop(PyErr::take(self.py));
                 return false;
