@@ -43,7 +43,7 @@ class _FileHandler:
     @property
     def fd(self) -> int:
         """The descriptor, open as long as this object is there."""
-        return self._descriptor.fileno()
+        return cast("int", self._descriptor.fileno())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the bytes: a pickle may be read when this process is gone. Between processes see below."""
@@ -95,7 +95,7 @@ class _MappedStorage(torch.UntypedStorage):
 
     def clone(self) -> torch.UntypedStorage:
         """A copy in memory of its own."""
-        return torch.UntypedStorage(self.nbytes()).copy_(self, False)
+        return cast("torch.UntypedStorage", torch.UntypedStorage(self.nbytes()).copy_(self, False))  # type: ignore[no-untyped-call]
 
 
 def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
@@ -104,9 +104,12 @@ def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
 
 def _rebuild_storage(filename: str | None, handler: _FileHandler | None, size: int, mode: str | None) -> torch.UntypedStorage:
     dtype, shape = torch.uint8, torch.Size([size])
+    made: Tensor
     if filename is not None:
-        return MemoryMappedTensor.from_filename(filename, dtype, shape, mode=mode).untyped_storage()
-    return MemoryMappedTensor._from_handler(cast("_FileHandler", handler), dtype, shape).untyped_storage()
+        made = MemoryMappedTensor.from_filename(filename, dtype, shape, mode=mode)
+    else:
+        made = MemoryMappedTensor._from_handler(cast("_FileHandler", handler), dtype, shape)
+    return made.untyped_storage()
 
 
 # Within a program, that is between its processes, memory goes by descriptor and name.
@@ -146,7 +149,7 @@ class MemoryMappedTensor(Tensor):
     """
 
     # Results of operations are plain tensors, without a detour through Python.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     _filename: str | None = None
     _handler: _FileHandler | None = None
@@ -171,8 +174,11 @@ class MemoryMappedTensor(Tensor):
         if device is not None and torch.device(device).type != "cpu":
             raise ValueError(f"a {cls.__name__} is on the CPU, got device={device}")
         if isinstance(source, (torch.UntypedStorage, torch.storage.TypedStorage)):
-            return cls.from_storage(source, shape=shape, dtype=dtype, index=index, filename=filename, handler=handler)
-        tensor = source if isinstance(source, Tensor) else torch.tensor(source, dtype=dtype or torch.get_default_dtype())
+            made = cls.from_storage(source, shape=shape, dtype=dtype, index=index, filename=filename, handler=handler)
+            return cast("Self", made)
+        tensor = (
+            source if isinstance(source, Tensor) else torch.tensor(source, dtype=dtype or torch.get_default_dtype())
+        )
         if dtype is not None:
             tensor = tensor.to(dtype)
         if tensor.device.type != "cpu":
@@ -180,7 +186,7 @@ class MemoryMappedTensor(Tensor):
         if filename is not None:
             result = cls.from_tensor(tensor, filename=filename, shape=shape)
         else:
-            result = tensor.view(_as_size(shape)).as_subclass(cls) if shape is not None else tensor.as_subclass(cls)
+            result = (tensor if shape is None else tensor.view(torch.Size(shape))).as_subclass(cls)
             if isinstance(source, MemoryMappedTensor):
                 result.__dict__.update(source.__dict__)
         return result if index is None else cast("Self", result[index])
@@ -192,15 +198,15 @@ class MemoryMappedTensor(Tensor):
         """Makes the tensor of a whole map, unchecked: the file's absolute name, and a map of just these bytes."""
         plain = _frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
         storage = plain.untyped_storage()
-        # Nobody else has these two objects yet. A class that is assigned takes a twentieth of the time of `as_subclass`.
-        storage.__class__ = _MappedStorage
         if len(shape) != 1:
-            plain.set_(storage, 0, shape)
+            plain.set_(storage, 0, shape)  # type: ignore[call-overload]
+        # Nobody else has these two objects yet. Assigning a class takes a twentieth of the time of `as_subclass`.
+        storage.__class__ = _MappedStorage
         plain.__class__ = cls
-        result = cast("Self", plain)
-        storage._file = result._filename = filename
+        result, mapped = cast("Self", plain), cast("_MappedStorage", storage)
+        result._filename = mapped._file = filename
         if mode is not None:
-            storage._mode = result._mode = mode
+            result._mode = mapped._mode = mode
         return result
 
     @classmethod
@@ -284,10 +290,7 @@ class MemoryMappedTensor(Tensor):
             raise RuntimeError("a tensor that requires gradients cannot be mapped: detach it first")
         if input.is_nested and input.layout is torch.jagged:
             raise NotImplementedError("nested tensors are mapped in the strided layout, got torch.jagged")
-        if shape is not None:
-            size = _as_size(shape)
-        else:
-            size = input._nested_tensor_size() if input.is_nested else input.shape
+        size = _size_of(input) if shape is None else _as_size(shape)
         if not copy_data:
             return cls._allocate(size, input.dtype, filename, existsok)
         # All that can be wrong with the data comes up here, before a file is there.
@@ -441,7 +444,7 @@ class MemoryMappedTensor(Tensor):
     @classmethod
     def ones(cls, *size: Any, **options: Any) -> Self:
         """Makes a tensor of ones. Arguments are those of `empty`."""
-        return cls.empty(*size, **options).fill_(1)
+        return cls.empty(*size, **options)._filled(1)
 
     @classmethod
     def full(cls, *size: Any, **options: Any) -> Self:
@@ -458,7 +461,7 @@ class MemoryMappedTensor(Tensor):
             *size, value = size  # type: ignore[assignment]
         else:
             raise TypeError("full() needs a fill_value")
-        return cls.empty(*size, **options).fill_(value)
+        return cls.empty(*size, **options)._filled(value)
 
     @classmethod
     def empty_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
@@ -471,8 +474,7 @@ class MemoryMappedTensor(Tensor):
         Raises:
             RuntimeError: the file exists.
         """
-        size = input._nested_tensor_size() if input.is_nested else input.shape
-        return cls._allocate(size, input.dtype, filename)
+        return cls._allocate(_size_of(input), input.dtype, filename)
 
     @classmethod
     def zeros_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
@@ -482,12 +484,16 @@ class MemoryMappedTensor(Tensor):
     @classmethod
     def ones_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
         """Makes a tensor of ones with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename).fill_(1)
+        return cls.empty_like(input, filename=filename)._filled(1)
 
     @classmethod
     def full_like(cls, input: Tensor, fill_value: Any, *, filename: str | os.PathLike[str] | None = None) -> Self:
         """Makes a tensor of one value with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename).fill_(fill_value)
+        return cls.empty_like(input, filename=filename)._filled(fill_value)
+
+    def _filled(self, value: Any) -> Self:
+        self.fill_(value)
+        return self
 
     @property
     def filename(self) -> str:
@@ -576,8 +582,7 @@ class MemoryMappedTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy in memory of its own, without a file."""
-        size = self._nested_tensor_size() if self.is_nested else self.shape
-        copy = type(self)._allocate(size, self.dtype, None)
+        copy = type(self)._allocate(_size_of(self), self.dtype, None)
         copy.copy_(self.detach())
         memo[id(self)] = copy
         return copy
@@ -670,6 +675,10 @@ def _check_copy(tensor: Tensor) -> None:
         raise NotImplementedError("a tensor on the meta device has no data to copy")
     if tensor.layout is not torch.strided:
         raise RuntimeError(f"a dense tensor is needed, got the layout {tensor.layout}")
+
+
+def _size_of(tensor: Tensor) -> _Shape:
+    return tensor._nested_tensor_size() if tensor.is_nested else tensor.shape
 
 
 def _as_size(shape: Any) -> _Shape:
