@@ -516,7 +516,6 @@ class MemoryMappedTensor(Tensor):
         """The shape of all that is mapped."""
         return self.shape if self._whole_shape is None else self._whole_shape
 
-    # The stubs of torch borrow the name for a method of named tensors.
     @property
     def index(self) -> Any:
         """The last index of those that lead to this view. Deprecated."""
