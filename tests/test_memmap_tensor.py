@@ -68,9 +68,7 @@ class TestMake:
         if with_file:
             assert filename.stat().st_size == source.nbytes
             assert same(MemoryMappedTensor.from_filename(filename, dtype, shape), source)
-            assert np.array_equal(
-                np.fromfile(filename, np.uint8), source.contiguous().view(-1).view(torch.uint8).numpy()
-            )
+            assert np.array_equal(np.fromfile(filename, np.uint8), source.contiguous().view(-1).view(torch.uint8).numpy())
 
     @pytest.mark.parametrize("name", ["empty", "zeros", "ones"])
     def test_constructors_take_shapes_in_all_forms(self, name, tmp_path):
@@ -92,9 +90,7 @@ class TestMake:
     def test_full(self):
         assert same(MemoryMappedTensor.full((2,), 3), torch.full((2,), 3.0))
         assert same(MemoryMappedTensor.full(2, 1, fill_value=3), torch.full((2, 1), 3.0))
-        assert same(
-            MemoryMappedTensor.full(shape=(), fill_value=3, dtype=torch.uint8), torch.tensor(3, dtype=torch.uint8)
-        )
+        assert same(MemoryMappedTensor.full(shape=(), fill_value=3, dtype=torch.uint8), torch.tensor(3, dtype=torch.uint8))
         with pytest.raises(TypeError):
             MemoryMappedTensor.full((2,))
         with pytest.raises(TypeError):

@@ -11,10 +11,13 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED
-from tensordict._kernel.index import Index, parse
+from tensordict._kernel.index import VIEW, Index, parse
+from tensordict._kernel.keys import path_of
+from tensordict._ops.access import descend
 from tensordict._ops.indexing import fresh_rows
+from tensordict._ops.waist import refill
 from tensordict._td import TensorDict
-from tensordict._types import IndexType, Names, TensorCollection
+from tensordict._types import IndexType, Key, Names, TensorCollection
 from tensordict.base import TensorDictBase
 
 
@@ -79,7 +82,8 @@ class _SubTensorDict(TensorDictBase):
     def _rebuild(
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
     ) -> TensorDict:
-        return TensorDict._new(fields, batch_size, device, names)
+        plain = {key: value._plain() if isinstance(value, _SubTensorDict) else value for key, value in fields.items()}
+        return TensorDict._new(plain, batch_size, device, names)
 
     def _parts(self) -> Iterable[Any]:
         return self._fields().values()
@@ -91,7 +95,7 @@ class _SubTensorDict(TensorDictBase):
         return self._plain()._from_parts(parts, change)  # type: ignore[return-value]
 
     def _plain(self) -> TensorDict:
-        return TensorDict._new(self._fields(), self._batch_size, self._device, self._names)
+        return self._rebuild(self._fields(), self._batch_size, self._device, self._names)
 
     def _index(self, index: Index) -> Self:
         return self._plain()._index(index)  # type: ignore[return-value]
@@ -101,6 +105,44 @@ class _SubTensorDict(TensorDictBase):
         rows = self._plain().clone()
         rows._assign(index, value)
         self._source._assign(self._parsed, rows)
+
+    # Writes into entries: rows that are copies of the parent's would lose them.
+
+    def _wrote(self, leaves: list[Any]) -> None:
+        if self._parsed.kind != VIEW:
+            self._source._assign(self._parsed, refill(self._plain(), iter(leaves)))
+
+    def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
+        target = self._source._get_str(key)
+        if isinstance(target, TensorCollection):
+            target._assign(parse(self.idx, target.batch_size), value)  # type: ignore[attr-defined]
+        else:
+            target[self._parsed.key] = value
+
+    def update_(self, input_dict_or_td: Any = None, clone: bool = False, **kwargs: Any) -> Self:
+        options = {name: kwargs.pop(name) for name in ("non_blocking", "keys_to_update") if name in kwargs}
+        self._source.update_at_(kwargs if input_dict_or_td is None else input_dict_or_td, self.idx, **options)
+        return self
+
+    def update_at_(self, input_dict_or_td: Any, idx: IndexType, clone: bool = False, **kwargs: Any) -> Self:
+        rows = self._plain().clone().update_at_(input_dict_or_td, idx, **kwargs)
+        self._source._assign(self._parsed, rows)
+        return self
+
+    def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
+        rows = descend(self, path_of(key)).clone()
+        rows[index] = value
+        self._source.set_at_(key, rows, self.idx)
+        return self
+
+    def fill_(self, key: Key, value: Any) -> Self:
+        descend(self._source, path_of(key))[self.idx] = value
+        return self
+
+    def rename_key_(self, old_key: Key, new_key: Key, safe: bool = False) -> Self:
+        """Moves the whole entry of the parent, in all its rows."""
+        self._source.rename_key_(old_key, new_key, safe)
+        return self
 
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self._batch_size:

@@ -28,8 +28,8 @@ class TensorDict(TensorDictBase):
     Args:
         source: a mapping or tensordict of entries; nested mappings become nested tensordicts. Tensors are stored as they
             are, not copied. Keys are strings, or tuples of strings for nested entries.
-        batch_size: the leading dimensions that all entries share: a size, a list or tuple of integers, or one integer. Not
-            given: that of a tensordict as `source`, else empty.
+        batch_size: the leading dimensions that all entries share: a size, a list or tuple of integers, or one integer; empty
+            if not given, also for a tensordict as `source`.
         device: if given, all tensors are moved to it, now and when they are set later.
         names: a name, or None, for each batch dimension.
         non_blocking: for the moves to `device`.
@@ -72,11 +72,9 @@ class TensorDict(TensorDictBase):
             if source is not None:
                 raise ValueError("Either a dictionary or a sequence of kwargs must be provided, not both.")
             source = kwargs
-        if batch_size is None:
-            batch_size = source.batch_size if isinstance(source, TensorCollection) else Size(())  # type: ignore[attr-defined]
         self._tensordict = {}
-        self._batch_size = as_size(batch_size)
-        self._device = as_device(device) if device is not None else getattr(source, "device", None)
+        self._batch_size = Size(()) if batch_size is None else as_size(batch_size)
+        self._device = as_device(device)
         self._td_dim_names = None
         self._is_locked = False
         self._extra = None

@@ -40,8 +40,8 @@ def make_tensordict(
     auto_batch_size: bool | None = None,
     **kwargs: Any,
 ) -> TensorDict:
-    """A tensordict of a nested dict, or of keywords (see `TensorDict.from_dict`)."""
-    source = kwargs if input_dict is None else input_dict
+    """A tensordict of a nested dict, of keywords, or of both, where the dict wins (see `TensorDict.from_dict`)."""
+    source = kwargs if input_dict is None else {**kwargs, **input_dict}
     return TensorDict.from_dict(source, batch_size=batch_size, device=device, auto_batch_size=auto_batch_size)
 
 

@@ -176,9 +176,7 @@ class MemoryMappedTensor(Tensor):
         if isinstance(source, (torch.UntypedStorage, torch.storage.TypedStorage)):
             made = cls.from_storage(source, shape=shape, dtype=dtype, index=index, filename=filename, handler=handler)
             return cast("Self", made)
-        tensor = (
-            source if isinstance(source, Tensor) else torch.tensor(source, dtype=dtype or torch.get_default_dtype())
-        )
+        tensor = source if isinstance(source, Tensor) else torch.tensor(source, dtype=dtype or torch.get_default_dtype())
         if dtype is not None:
             tensor = tensor.to(dtype)
         if tensor.device.type != "cpu":

@@ -42,24 +42,27 @@ class PythonConversions(Waist):
 
         Args:
             input_dict: the entries; nested dicts become nested tensordicts, with the same batch size.
-            auto_batch_size: take the longest leading dimensions that all leaves share as batch size.
+            auto_batch_size: without `batch_size`, take the longest leading dimensions that all leaves share.
             batch_size: the batch size; empty if neither it nor `auto_batch_size` is given.
             device: the device to move the leaves to.
             batch_dims: the most dimensions that `auto_batch_size` takes.
             names: names of the batch dimensions.
 
         Raises:
-            ValueError: both `batch_size` and `auto_batch_size` are given.
+            TypeError: `input_dict` is no mapping.
+            ValueError: both `batch_size` and `batch_dims` are given.
         """
         if isinstance(input_dict, TensorCollection):
             return input_dict  # type: ignore[return-value]
-        if batch_size is not None and auto_batch_size:
-            raise ValueError("from_dict takes batch_size or auto_batch_size, not both")
+        if not isinstance(input_dict, Mapping):
+            raise TypeError(f"from_dict takes a mapping, got a {type(input_dict).__name__}")
+        if batch_size is not None and batch_dims is not None:
+            raise ValueError("from_dict takes batch_size or batch_dims, not both")
         out = _filled(cls(device=as_device(device)), input_dict)  # type: ignore[call-arg]
-        if auto_batch_size or (batch_dims is not None and batch_size is None):
-            out.auto_batch_size_(batch_dims=batch_dims)
-        elif batch_size is not None:
+        if batch_size is not None:
             out.batch_size = as_size(batch_size)
+        elif auto_batch_size or batch_dims is not None:
+            out.auto_batch_size_(batch_dims=batch_dims)
         if names is not None:
             out.names = names
         return out
@@ -83,10 +86,10 @@ class PythonConversions(Waist):
             if isinstance(value, Mapping) and isinstance(own, PythonConversions):
                 value = own.from_dict_instance(value)
             out.set(key, value)
-        if auto_batch_size or (batch_dims is not None and batch_size is None):
-            out.auto_batch_size_(batch_dims=batch_dims)
-        elif batch_size is not None:
+        if batch_size is not None:
             out.batch_size = as_size(batch_size)
+        elif auto_batch_size or batch_dims is not None:
+            out.auto_batch_size_(batch_dims=batch_dims)
         if names is not None:
             out.names = names
         return out
@@ -110,20 +113,26 @@ class PythonConversions(Waist):
             auto_batch_size: as for `from_dict`, of each element.
             batch_size: the batch size of the stack.
             device: the device to move the leaves to.
-            batch_dims: as for `from_dict`, of each element.
+            batch_dims: the most dimensions of the stack's batch size.
             names: names of the batch dimensions of the stack.
             lazy: whether to stack without copies; only dense stacks are there yet.
 
         Raises:
             RuntimeError: the list is empty, or keys or shapes differ.
+            ValueError: the batch size does not start with the length of the list.
         """
         if lazy:
             raise RuntimeError("from_list(lazy=True) makes lazy stacks, which this version does not have")
-        options = {"auto_batch_size": auto_batch_size, "batch_dims": batch_dims, "device": device}
-        inner = None if batch_size is None else as_size(batch_size)[1:]
-        items = [
-            item if isinstance(item, TensorCollection) else cls.from_dict(item, batch_size=inner, **options) for item in input
-        ]
+        options: dict[str, Any] = {"device": device}
+        if batch_size is not None:
+            size = as_size(batch_size)
+            if size[:1] != (len(input),):
+                raise ValueError(f"the batch size {size} does not start with the length of the list, {len(input)}")
+            options["batch_size"] = size[1:]
+        else:
+            options["auto_batch_size"] = auto_batch_size
+            options["batch_dims"] = None if batch_dims is None else max(batch_dims - 1, 0)
+        items = [item if isinstance(item, TensorCollection) else cls.from_dict(item, **options) for item in input]
         out = stack_tensordicts(items, 0)
         if names is not None:
             out.names = names
@@ -143,12 +152,14 @@ class PythonConversions(Waist):
         Args:
             retain_none: keep entries that are None.
             convert_tensors: give the leaves as (nested) lists.
+            tolist_first: give each node below as (nested) lists of dicts, one for each element of its batch.
         """
-        return {
-            key: value.to_dict(retain_none=retain_none, convert_tensors=convert_tensors)  # type: ignore[attr-defined]
-            if isinstance(value, TensorCollection)
-            else value.tolist()
-            if convert_tensors and isinstance(value, Tensor)
-            else value
-            for key, value in self._fields().items()
-        }
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, TensorCollection):
+                if tolist_first and value.batch_size:  # type: ignore[attr-defined]
+                    return [plain(row) for row in value.unbind(0)]  # type: ignore[attr-defined]
+                return {key: plain(entry) for key, entry in value._fields().items()}  # type: ignore[attr-defined]
+            return value.tolist() if convert_tensors and isinstance(value, Tensor) else value
+
+        return {key: plain(value) for key, value in self._fields().items()}

@@ -14,6 +14,12 @@ BAD_KEY = (
 )
 
 
+class BadKeyError(KeyError, TypeError, RuntimeError):
+    """A key that is no string or tuple of strings. Which of its bases callers expect depends on the method."""
+
+    __str__ = Exception.__str__  # a KeyError shows the repr of its text
+
+
 class _KeyThroughLeafError(ValueError):
     """A nested key that goes on below a leaf."""
 

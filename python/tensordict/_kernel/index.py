@@ -45,6 +45,7 @@ def parse(index: Any, batch_size: Size) -> Index:
 
     Raises:
         IndexError: too many indices, an integer out of bounds, a mask of another shape, an unusable type.
+        RuntimeError: there are no batch dimensions to index.
     """
     kind = type(index)
     dims = len(batch_size)
@@ -65,11 +66,15 @@ def parse(index: Any, batch_size: Size) -> Index:
 
 def _parse_int(index: int, batch_size: Size, dims: int) -> Index:
     if not dims:
-        raise IndexError(f"too many indices for a tensordict of batch size {batch_size}: got the index {index}")
+        raise _no_batch(index)
     size = batch_size[0]
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
     return Index(index, VIEW, dims, Size(batch_size[1:]), range(1, dims))
+
+
+def _no_batch(index: Any) -> RuntimeError:
+    return RuntimeError(f"indexing a tensordict with td.batch_dims==0 is not permitted; got the index {index}")
 
 
 def _plain_slice(index: slice) -> bool:
@@ -144,6 +149,8 @@ def _width(item: Any) -> int:
 def _expand(items: Sequence[Any], batch_size: Size, dims: int) -> list[Any]:
     """The elements with the ellipsis replaced by full slices over the batch dimensions."""
     used = sum(_width(item) for item in items if item is not Ellipsis)
+    if used and not dims:
+        raise _no_batch(tuple(items))
     if used > dims:
         raise IndexError(f"too many indices for a tensordict of batch size {batch_size}: the index consumes {used}")
     spots = [place for place, item in enumerate(items) if item is Ellipsis]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict._kernel.errors import BAD_KEY
+from tensordict._kernel.errors import BAD_KEY, BadKeyError
 from tensordict._types import Key, Path
 
 
@@ -21,14 +21,14 @@ def path_of(key: Any) -> Path:
     """The path of a key: `"a"` gives `("a",)`, `("a", ("b",))` gives `("a", "b")`.
 
     Raises:
-        KeyError: `key` is not a string or a non-empty, possibly nested tuple of strings.
+        BadKeyError: `key` is not a string or a non-empty, possibly nested tuple of strings.
     """
     if isinstance(key, str):
         return (key,)
     out: list[str] = []
     if isinstance(key, tuple) and key and _flatten(key, out):
         return tuple(out)
-    raise KeyError(BAD_KEY.format(key=key))
+    raise BadKeyError(BAD_KEY.format(key=key))
 
 
 def key_of(path: Path) -> Key:

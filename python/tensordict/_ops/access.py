@@ -11,6 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, through_leaf
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
+from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.waist import Waist
 from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
@@ -31,6 +32,16 @@ def descend(node: Any, path: Path) -> Any:
             raise through_leaf(path[place - 1], value, key_of(path[place:]))
         value = value._get_str(key)  # type: ignore[attr-defined]
     return value
+
+
+def holder_of(node: Any, path: Path) -> tuple[Any, str]:
+    """The node right above the end of `path`, and the last key; raises as `descend` does."""
+    if len(path) == 1:
+        return node, path[0]
+    holder = descend(node, path[:-1])
+    if not isinstance(holder, TensorCollection):
+        raise through_leaf(path[-2], holder, path[-1])
+    return holder, path[-1]
 
 
 class AccessOps(Waist):
@@ -152,11 +163,15 @@ class AccessOps(Waist):
             if not into:
                 node._set_str(key, value)
             else:
-                target = node._get_str(key)
-                if isinstance(target, TensorCollection):
-                    target.update_(value, non_blocking=non_blocking)  # type: ignore[attr-defined]
-                elif target is not value:
-                    target.copy_(value, non_blocking=non_blocking)
+                node._write_str(key, value, non_blocking)
+
+    def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
+        """Writes a checked value into the storage of the entry `key` of the first level."""
+        target = self._get_str(key)
+        if isinstance(target, TensorCollection):
+            target.update(value, inplace=True, non_blocking=non_blocking)  # type: ignore[attr-defined]
+        elif target is not value:
+            target.copy_(value, non_blocking=non_blocking)
 
     def set_(self, key: Key, item: Any, *, non_blocking: bool = False) -> Self:
         """Writes `item` into the storage of the entry `key`, also of a locked tensordict.
@@ -166,9 +181,16 @@ class AccessOps(Waist):
             RuntimeError: `item` does not fit the shape of the entry.
         """
         path = path_of(key)
-        node = self if len(path) == 1 else descend(self, path[:-1])
-        target = node._get_str(path[-1])
-        self._write([(node, path[-1], _fitting(node, path[-1], target, item), True)], non_blocking)
+        try:
+            node, last = holder_of(self, path)
+        except _KeyThroughLeafError as error:
+            raise KeyError(*error.args) from error
+        target = node._get_str(last)
+        value = _fitting(node, last, target, item)
+        if isinstance(target, TensorCollection):
+            target.update_(value, non_blocking=non_blocking)  # type: ignore[attr-defined]
+        else:
+            node._write_str(last, value, non_blocking)
         return self
 
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
@@ -209,7 +231,6 @@ class AccessOps(Waist):
             KeyError: the key is missing and no default was given.
             RuntimeError: the tensordict is locked.
         """
-        self._check_unlocked()
         try:
             value = descend(self, path_of(key))
         except (KeyError, _KeyThroughLeafError):
@@ -241,10 +262,9 @@ class AccessOps(Waist):
             KeyError: the key is missing.
             RuntimeError: the tensordict is locked.
         """
-        path = path_of(key)
-        node = self if len(path) == 1 else descend(self, path[:-1])
+        node, last = holder_of(self, path_of(key))
         node._check_unlocked()
-        node._del_str(path[-1])
+        node._del_str(last)
         return self
 
     def clear(self) -> Self:
@@ -259,9 +279,12 @@ class AccessOps(Waist):
 
         Leaves that are not replaced are shared with this tensordict.
         """
-        if len(args) > 1 or (args and kwargs):
-            raise ValueError(f"replace takes one mapping or keywords, got {len(args)} arguments and {len(kwargs)} keywords")
-        return self.copy().update(args[0] if args else kwargs)  # type: ignore[attr-defined]
+        if len(args) > 1:
+            raise RuntimeError(f"replace takes one mapping, and keywords; got {len(args)} arguments")
+        source = args[0] if args else {}
+        if not isinstance(source, (TensorCollection, Mapping)):
+            raise RuntimeError(f"replace takes a tensordict or a mapping, got a {type(source).__name__}")
+        return self.copy().update(source, **kwargs)  # type: ignore[attr-defined]
 
 
 def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
@@ -274,7 +297,8 @@ def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
         if isinstance(item, (TensorCollection, Mapping)):
             raise _InplaceWriteError(f"the entry {key!r} is a tensor: a {type(item).__name__} cannot be written into it")
         item = as_tensor(key, item, target.device)
-    if item.shape != target.shape:
+    dims = len(node.batch_size)
+    if item.shape != target.shape and not (item.shape[:dims] == node.batch_size and broadcasts_to(item.shape, target.shape)):
         raise _InplaceWriteError(
             f"Failed to update {key!r} in {type(node).__name__} with keys {sorted(node._fields())}: the value of shape "
             f"{item.shape} does not fit the entry of shape {target.shape}"

@@ -96,7 +96,9 @@ class _Apply:
         batch_size = node.batch_size if self.batch_size is None else self.batch_size
         device = node.device if self.device is NO_DEFAULT else self.device
         names = node._names if self.names is NO_DEFAULT and self.batch_size is None else self.names
-        return node._rebuild({}, batch_size, device, None if names is NO_DEFAULT else names)
+        if names is NO_DEFAULT or names is None:
+            return node._rebuild({}, batch_size, device)
+        return node._rebuild({}, batch_size, device, [*names, *[None] * (len(batch_size) - len(names))])
 
     def _beside(self, other: Any, key: str, value: Any) -> Any:
         if other is None or other is self.default:
@@ -226,6 +228,10 @@ def _run(
     inplace, out, propagate_lock = target
     if options["batch_size"] is not None:
         options["batch_size"] = as_size(options["batch_size"])
+    if options["names"] is not NO_DEFAULT and options["names"] is not None:
+        size = node.batch_size if options["batch_size"] is None else options["batch_size"]
+        if len(options["names"]) != len(size):
+            raise ValueError(f"there must be a name, or None, for each dimension of {size}; got {options['names']}")
     if options["device"] is not NO_DEFAULT:
         options["device"] = as_device(options["device"])
     into = node if inplace else out

@@ -79,7 +79,7 @@ class BatchOps(Waist):
         return max(1, self.batch_size.numel())
 
     def auto_batch_size_(self, batch_dims: int | None = None, keep_compliant_size: bool = False) -> Self:
-        """Sets the batch size to the longest that all leaves share, of at most `batch_dims` dimensions.
+        """Sets the batch size to the longest that all leaves share, of at most `batch_dims` dimensions; kept without leaves.
 
         Args:
             batch_dims: the most dimensions that are taken.
@@ -89,7 +89,9 @@ class BatchOps(Waist):
             if isinstance(entry, BatchOps):
                 entry.auto_batch_size_(batch_dims, keep_compliant_size)
         shapes = [entry.shape for entry in self._fields().values()]
-        common = list(shapes[0]) if shapes else []
+        if not shapes:
+            return self
+        common = list(shapes[0])
         for shape in shapes[1:]:
             length = 0
             while length < min(len(common), len(shape)) and common[length] == shape[length]:

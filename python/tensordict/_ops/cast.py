@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, copy_nodes, map_leaves
+from tensordict._ops.waist import Waist, copy_nodes, leaves_of, map_leaves
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def cast(dtype: torch.dtype, name: str) -> Callable[..., Any]:
     method.__doc__ = f"""All leaves cast to `{dtype}`; a leaf that has it already is shared.
 
     Args:
-        cast_filter: `fn(key, leaf)`, true for the leaves to cast; all if not given.
+        cast_filter: `fn(key, leaf)`, true for the leaves to cast, with the key as a tuple; all if not given.
     """
     return method
 
@@ -46,7 +46,7 @@ def _cast_chosen(node: Any, dtype: torch.dtype, chosen: Filter, path: tuple[str,
         if isinstance(value, TensorCollection):
             fields[key] = _cast_chosen(value, dtype, chosen, (*path, key))
         else:
-            fields[key] = value.to(dtype) if chosen((*path, key) if path else key, value) else value
+            fields[key] = value.to(dtype) if chosen((*path, key), value) else value
     return node._rebuild(fields, node.batch_size, node.device, node._names)
 
 
@@ -84,7 +84,7 @@ class _Target:
         elif isinstance(value, (str, int, torch.device)):
             self.device = value
         elif isinstance(value, TensorCollection):
-            self.device, self.dtype, self.batch_size = value.device, value.dtype, value.batch_size  # type: ignore[attr-defined]
+            self.device, self.dtype = value.device, value.dtype  # type: ignore[attr-defined]
         elif isinstance(value, Tensor):
             self.device, self.dtype = value.device, value.dtype
         elif value is not None:
@@ -108,7 +108,7 @@ class CastOps(Waist):
             non_blocking: let copies from pinned memory to a GPU run while the CPU goes on. Copies to the CPU are always
                 waited for, so that no value is read too early.
             batch_size: the batch size of the result.
-            cast_filter: `fn(key, leaf)`, true for the leaves that are cast to `dtype`.
+            cast_filter: `fn(key, leaf)`, true for the leaves that are cast to `dtype`, with the key as a tuple.
             inplace: replace the leaves of this tensordict and return it.
 
         Returns:
@@ -164,8 +164,11 @@ def _moved(node: Any, target: _Target) -> Any:
 
 
 def _adopt(node: Any, result: Any) -> Any:
+    """Makes the leaves, device and batch size of `result` those of `node`, whose entries must not change if it is locked."""
     if result is node:
         return node
+    if node.is_locked and any(new is not old for new, old in zip(leaves_of(result), leaves_of(node))):
+        node._check_unlocked()
     for key, value in result._fields().items():
         current = node._fields()[key]
         if isinstance(value, TensorCollection):

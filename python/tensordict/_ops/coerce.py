@@ -11,6 +11,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.errors import batch_mismatch
+from tensordict._ops.waist import copy_nodes
 from tensordict._types import TensorCollection
 
 
@@ -94,7 +95,11 @@ def _rebatched(node: Any, value: Any, non_blocking: bool) -> Any:
 
 
 def _with_names(node: Any, value: Any) -> Any:
-    """Gives the names of the shared dimensions to whichever side lacks them; the names of `node` win."""
+    """Gives the names of the shared dimensions to whichever side lacks them: to `node` itself, or to a copy of `value`.
+
+    Raises:
+        RuntimeError: both sides have a name for a dimension, and they differ.
+    """
     outer, inner = node._names, value._names
     if outer is None and inner is None:
         return value
@@ -103,8 +108,12 @@ def _with_names(node: Any, value: Any) -> Any:
         if any(name is not None for name in inner[:dims]):
             node._adopt_names(inner[:dims])
         return value
-    names = [*outer, *(inner[dims:] if inner is not None else [None] * (len(value.batch_size) - dims))]
+    inner = inner if inner is not None else [None] * len(value.batch_size)
+    if any(name is not None and name != wanted for wanted, name in zip(outer, inner)):
+        raise RuntimeError(f"the dimensions of the tensordict are named {outer}, those of the value {inner}")
+    names = [*outer, *inner[dims:]]
     if names != inner:
+        value = copy_nodes(value)
         value._adopt_names(names)
     return value
 

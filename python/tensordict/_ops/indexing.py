@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.errors import through_leaf
 from tensordict._kernel.index import Index, parse
-from tensordict._kernel.keys import is_key, path_of
+from tensordict._kernel.keys import is_key, key_of, path_of
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_tensor
@@ -18,7 +18,7 @@ from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import Copy, _check_copy, _plan_copies
 from tensordict._ops.waist import leaves_of
 from tensordict._reexport import sub_tensordict
-from tensordict._types import IndexType, TensorCollection
+from tensordict._types import IndexType, Path, TensorCollection
 
 
 class IndexOps(KeyOps):
@@ -42,7 +42,7 @@ class IndexOps(KeyOps):
         return descend(self, path_of(key))
 
     def _get_rows(self, index: IndexType) -> Any:
-        if index is Ellipsis or (type(index) is slice and index == slice(None)):
+        if index is Ellipsis or (type(index) is slice and index == slice(None) and self.batch_size):
             return self
         if type(index) is tuple and is_key(index):
             return self._get_key(index)
@@ -50,7 +50,7 @@ class IndexOps(KeyOps):
 
     def __getitems__(self, index: Any) -> Self:
         """The rows of a list of integers: what a `DataLoader` asks for a batch, in one call."""
-        return self._index(parse(torch.as_tensor(index), self.batch_size))
+        return self._index(parse(index if isinstance(index, Tensor) else list(index), self.batch_size))
 
     def __setitem__(self, index: IndexType, value: Any) -> None:
         """Sets the entry at a key, or writes `value` into the rows at an index; all leaves, or none if one does not fit.
@@ -83,15 +83,11 @@ class IndexOps(KeyOps):
 def assign_rows(node: Any, index: Index, value: Any) -> None:
     """Writes a tensordict, a mapping, a tensor or a number into the rows at `index` of a dict-backed node."""
     copies: list[Copy] = []
-    fresh: list[tuple[str, Any]] = []
+    fresh: list[tuple[Any, str, Any]] = []
     if isinstance(value, (TensorCollection, Mapping)):
         if isinstance(value, TensorCollection):
             _check_rows(node, index, value.batch_size)  # type: ignore[attr-defined]
-        known, unknown = _split_known(node, value)
-        _plan_copies(node, known, index, None, copies)
-        fresh = [(key, fresh_rows(node, index, key, item)) for key, item in unknown.items()]
-        if fresh:
-            node._check_unlocked()
+        _plan_rows(node, index, value, copies, fresh)
     else:
         for leaf in leaves_of(node):
             item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, leaf.device)
@@ -100,8 +96,8 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
             copies.append((leaf, item))
     for leaf, item in copies:
         leaf[index.key] = item
-    for key, item in fresh:
-        node._set_str(key, item)
+    for below, key, item in fresh:
+        below._set_str(key, item)
 
 
 def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
@@ -112,11 +108,36 @@ def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
         )
 
 
-def _split_known(node: Any, value: Any) -> tuple[dict[Any, Any], dict[str, Any]]:
+def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: list[tuple[Any, str, Any]]) -> None:
+    """Plans the writes of the entries of `value`: into leaves that are there, and as new entries, zero in all other rows."""
     fields = node._fields()
     items = value._fields() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
-    known = {key: item for key, item in items.items() if key in node}
-    return known, {key: item for key, item in items.items() if key not in fields and key not in known}
+    for key, item in items.items():
+        target = fields.get(key) if type(key) is str else node.get(key, None)
+        if isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
+            _plan_rows(target, index, item, copies, fresh)
+        elif target is not None:
+            _plan_copies(node, {key: item}, index, None, copies)
+        else:
+            below, name = _holder_for(node, path_of(key))
+            below._check_unlocked()
+            fresh.append((below, name[0], fresh_rows(below, index, name[0], _nested(name[1:], item))))
+
+
+def _holder_for(node: Any, path: Path) -> tuple[Any, Path]:
+    """The last node there is on the way to `path`, and the rest of the path."""
+    while len(path) > 1 and path[0] in node._fields():
+        below = node._fields()[path[0]]
+        if not isinstance(below, TensorCollection):
+            raise through_leaf(path[0], below, key_of(path[1:]))
+        node, path = below, path[1:]
+    return node, path
+
+
+def _nested(path: Path, item: Any) -> Any:
+    for key in reversed(path):
+        item = {key: item}
+    return item
 
 
 def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:

@@ -21,7 +21,7 @@ def _columns(items: Sequence[Any]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows)]
 
 
-def _by_node(items: list[Any], dim: int, join: Callable[..., Any], change: Change) -> Any:
+def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
     """The join by one native call for each node, or None where a node is not dict-backed or a leaf is not plain."""
     if not all([getattr(kind, "_dict_backed", False) for kind in set(map(type, items))]):
         return None
@@ -38,11 +38,35 @@ def _by_node(items: list[Any], dim: int, join: Callable[..., Any], change: Chang
         joined = {key: joined.get(key) for key in first}
         for key, value in joined.items():
             if value is None:
-                joined[key] = value = _by_node([entries.get(key) for entries in fields], dim, join, change)
+                below = [entries.get(key) for entries in fields]
+                if None not in below and _alike(below, gap):
+                    joined[key] = value = _by_node(below, dim, gap, join, change)
                 if value is None:
                     return None
     node = items[0]
     return node._from_parts(joined.values(), change)
+
+
+def _alike(nodes: list[Any], gap: int | None) -> bool:
+    """Whether all nodes have the same batch size, other than in the dimension `gap`."""
+    sizes = [list(node.batch_size) for node in nodes]
+    if gap is not None:
+        for size in sizes:
+            del size[gap]
+    return all(size == sizes[0] for size in sizes)
+
+
+def _check_nodes(items: Sequence[Any], gap: int | None) -> None:
+    """Raises where the nodes below differ in their batch sizes, other than in the dimension `gap`."""
+    for key, node in items[0]._fields().items():
+        if not isinstance(node, TensorCollection):
+            continue
+        below = [node, *(item._get_str(key) for item in items[1:])]
+        if not _alike(below, gap):
+            raise RuntimeError(
+                f"the batch sizes of the tensordicts under the key {key!r} differ: {[n.batch_size for n in below]}"
+            )
+        _check_nodes(below, gap)
 
 
 def _device(items: Sequence[Any]) -> torch.device | None:
@@ -54,7 +78,11 @@ def _device(items: Sequence[Any]) -> torch.device | None:
 def _finish(items: Sequence[Any], result: Any, out: Any) -> Any:
     if _device(items) != result.device:
         result.clear_device_()
-    return result if out is None else out.update_(result)
+    if out is None:
+        return result
+    if out.batch_size != result.batch_size:
+        raise RuntimeError(f"the result has the batch size {result.batch_size}, and `out` has {out.batch_size}")
+    return out.update_(result)
 
 
 def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
@@ -81,7 +109,7 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     at = dim % (dims + 1)
     stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
     change = Change(None, dims, stacked, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
-    result = _by_node(items, at, native.stack_dicts, change)
+    result = _by_node(items, at, None, native.stack_dicts, change)
     if result is None:
         columns = _stack_columns(items)
         result = refill(items[0], iter([torch.stack(column, at) for column in columns]), change)
@@ -96,6 +124,7 @@ def _stack_columns(items: list[Any]) -> list[list[Any]]:
             f"The sets of keys in the tensordicts to stack are exclusive ({error.args[0]}). Consider using "
             "`LazyStackedTensorDict.maybe_dense_stack` instead."
         ) from error
+    _check_nodes(items, None)
     _check_shapes(items, columns)
     return columns
 
@@ -140,9 +169,11 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     total = sum([size[at] for size in found])
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
     change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
-    result = _by_node(items, at, native.cat_dicts, change)
+    result = _by_node(items, at, at, native.cat_dicts, change)
     if result is None:
-        result = refill(items[0], iter([torch.cat(column, at) for column in _columns(items)]), change)
+        columns = _columns(items)
+        _check_nodes(items, at)
+        result = refill(items[0], iter([torch.cat(column, at) for column in columns]), change)
     return _finish(items, result, out)
 
 

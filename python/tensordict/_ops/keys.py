@@ -11,7 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
-from tensordict._ops.access import AccessOps, descend
+from tensordict._ops.access import AccessOps, descend, holder_of
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
@@ -165,8 +165,8 @@ class KeyOps(AccessOps):
 
     @property
     def depth(self) -> int:
-        """Number of levels below the first one: 0 without nested nodes."""
-        below = [value.depth for value in self._fields().values() if isinstance(value, KeyOps)]
+        """Number of levels with leaves below the first one: 0 without nested leaves."""
+        below = [value.depth for value in self._fields().values() if isinstance(value, KeyOps) and not value.is_empty()]
         return 1 + max(below) if below else 0
 
     def entry_class(self, key: Key) -> type:
@@ -220,12 +220,16 @@ class KeyOps(AccessOps):
         self._check_unlocked()
         old, new = path_of(old_key), path_of(new_key)
         value = descend(self, old)
-        if safe and new_key in self:
-            raise KeyError(f"key {key_of(new)} already present in {type(self).__name__}.")
         if old == new:
             return self
-        self.set(key_of(new), value)
-        self.del_(key_of(old))
+        if safe and new_key in self:
+            raise KeyError(f"key {key_of(new)} already present in {type(self).__name__}.")
+        self.del_(key_of(old))  # first: the new key may lie below the old one
+        try:
+            self.set(key_of(new), value)
+        except BaseException:
+            self.set(key_of(old), value)
+            raise
         return self
 
     def rename_keys(self, mapping: Mapping[Key, Key], *, strict: bool = True) -> Self:
@@ -237,6 +241,7 @@ class KeyOps(AccessOps):
 
         Raises:
             KeyError: an old key is missing and `strict` is set.
+            ValueError: two entries would have the same key, or one would be below another.
         """
         moves = {path_of(old): path_of(new) for old, new in mapping.items()}
         out = self.copy()  # type: ignore[attr-defined]
@@ -244,12 +249,15 @@ class KeyOps(AccessOps):
         for old, new in moves.items():
             value = out.get(old, None)
             if value is not None:
-                taken.append((new, value))
+                taken.append((old, new, value))
             elif strict:
                 raise missing_key(key_of(old), type(self).__name__, self.keys(True))
-        for old in moves:
-            out.pop(old, None)
-        for new, value in taken:
+        _check_disjoint([old for old, _, _ in taken], "renamed")
+        _check_disjoint([new for _, new, _ in taken], "renamed to")
+        for old, _, _ in taken:
+            out.del_(old)
+        for _, new, value in taken:
+            _check_free(out, new)
             out.set(new, value)
         return out
 
@@ -285,7 +293,7 @@ class KeyOps(AccessOps):
             elif name not in chosen or name in below:
                 if not isinstance(fields[name], TensorCollection):
                     if strict:
-                        descend(self, path)
+                        raise KeyError(f"the entry {name!r} is a {type(fields[name]).__name__}: it has no entry {path[1:]!r}")
                     continue
                 chosen.setdefault(name, None)
                 below.setdefault(name, []).append(path[1:])
@@ -294,14 +302,24 @@ class KeyOps(AccessOps):
         return self._rebuild(chosen, self.batch_size, self.device, self._names)
 
     def _take_fields(self, other: Any) -> Self:
-        """Makes the entries of `other` those of this tensordict."""
+        """Makes the entries of `other` those of this tensordict; nodes that both have stay, with other entries."""
         self._check_unlocked()
-        fields = other._fields()
-        for key in list(self._fields()):
+        own, fields = self._fields(), other._fields()
+        kept = {
+            key: value
+            for key, value in own.items()
+            if key in fields and fields[key] is not value and isinstance(value, KeyOps) and isinstance(fields[key], KeyOps)
+        }
+        for value in kept.values():
+            value._check_unlocked()
+        for key in list(own):
             if key not in fields:
                 self._del_str(key)
         for key, value in fields.items():
-            self._set_str(key, value)
+            if key in kept:
+                kept[key]._take_fields(value)
+            else:
+                self._set_str(key, value)
         return self
 
     def exclude(self, *keys: Key, inplace: bool = False) -> Self:
@@ -378,13 +396,19 @@ class KeyOps(AccessOps):
         self._check_unlocked()
         out = self._rebuild({}, self.batch_size, self.device, self._names)
         paths = [path_of(key) for key in keys]
-        if default is NO_DEFAULT and strict:
-            for path in paths:
-                descend(self, path)
+        _check_disjoint(paths, "separated", KeyError)
+        found = []
         for path in paths:
-            value = self.pop(path, None if default is NO_DEFAULT else default)
+            value = descend(self, path) if default is NO_DEFAULT and strict else self.get(path, None)
+            if value is not None:
+                holder_of(self, path)[0]._check_unlocked()
+                found.append(path)
+            elif default is not NO_DEFAULT:
+                value = default
             if value is not None:
                 out.set(path, value)
+        for path in found:
+            self.del_(path)
         if filter_empty:
             for path in paths:
                 self._drop_empty(path[:-1])
@@ -427,6 +451,27 @@ class KeyOps(AccessOps):
             part = rest.separates(*keys, default=default, strict=strict, filter_empty=not reproduce_struct)
             out.append(empty.clone(recurse=False).update(part) if empty is not None else part)
         return (*out, rest)
+
+
+def _check_disjoint(paths: list[Path], done: str, error: type[Exception] = ValueError) -> None:
+    """Raises where a path stands twice or lies below another."""
+    seen = set(paths)
+    if len(seen) != len(paths):
+        raise error(f"a key is {done} twice in {[key_of(path) for path in paths]}")
+    for path in paths:
+        for length in range(1, len(path)):
+            if path[:length] in seen:
+                raise error(f"the keys {key_of(path[:length])!r} and {key_of(path)!r} are both {done}, one below the other")
+
+
+def _check_free(node: Any, path: Path) -> None:
+    """Raises where an entry stands at `path`, or a leaf on the way to it."""
+    for length in range(1, len(path) + 1):
+        value = node.get(path[:length], None)
+        if value is not None and (length == len(path) or not isinstance(value, TensorCollection)):
+            raise ValueError(
+                f"the key {key_of(path)!r} is in the way of the entry {key_of(path[:length])!r}, which is not renamed"
+            )
 
 
 def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:

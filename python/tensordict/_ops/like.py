@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.rows import run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Waist, copy_nodes, leaves_of, refill
+from tensordict._ops.waist import Waist, copy_nodes, leaves_like, leaves_of, map_leaves, refill
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 
@@ -88,9 +88,52 @@ class LikeOps(Waist):
 
         return _new(self, (size,), kwargs, make)
 
+    def new_tensor(self, data: Any, *, device: Any = NO_DEFAULT, **kwargs: Any) -> Self:
+        """`torch.Tensor.new_tensor` of each leaf: copies of data, with the dtype of the leaf unless one is given.
+
+        Args:
+            data: a tensordict of the same keys, whose leaves are copied; or what makes a tensor, copied for every leaf, whose
+                shape is then the batch size.
+            device: the device of the result.
+            **kwargs: the other options of `torch.Tensor.new_tensor`.
+
+        Raises:
+            KeyError: `data` is a tensordict of other keys.
+        """
+        if device is not NO_DEFAULT and device is not None:
+            kwargs["device"] = device
+        if isinstance(data, TensorCollection):
+            rows = zip(leaves_of(self), leaves_like(self, data))  # type: ignore[arg-type]
+            out = refill(self, (_detached_copy(leaf, value, kwargs) for leaf, value in rows))
+            out.batch_size = data.batch_size  # type: ignore[attr-defined]
+            if "device" in kwargs:
+                out._label_device(as_device(kwargs["device"]))
+            return out
+        source = torch.as_tensor(data)
+        label = as_device(kwargs.get("device", source.device))
+        out = map_leaves(self, lambda leaf: _detached_copy(leaf, source, {"device": label, **kwargs}))
+        out._adopt_names(None)
+        return _resized(out, source.shape, label)
+
+
+def _detached_copy(leaf: Tensor, value: Tensor, options: dict[str, Any]) -> Tensor:
+    """What `leaf.new_tensor(value)` gives, which warns of tensors."""
+    wanted = dict(options)
+    flag = wanted.pop("requires_grad", False)
+    wanted.pop("pin_memory", None)
+    wanted.setdefault("dtype", leaf.dtype)
+    return value.detach().to(copy=True, **wanted).requires_grad_(flag)
+
+
+def _resized(node: Any, batch_size: Size, device: torch.device | None) -> Any:
+    fields = node._fields()
+    return node._rebuild(
+        {k: _resized(v, batch_size, device) if isinstance(v, Waist) else v for k, v in fields.items()}, batch_size, device
+    )
+
 
 def _new(node: Any, size: tuple[Any, ...], options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
-    given = size if size else (options.pop("size"),)
+    given = size if size else (options.pop("size", ()),)
     options.pop("empty_lazy", None)
     if options.get("device") is NO_DEFAULT:
         del options["device"]
@@ -107,4 +150,5 @@ def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any
         else:
             fields[key] = make(value, Size(batch_size + value.shape[consumed:]), **options)
     device = as_device(options["device"]) if options.get("device") is not None else node.device
-    return node._rebuild(fields, batch_size, device)
+    names = node._names if len(batch_size) == len(node.batch_size) else None
+    return node._rebuild(fields, batch_size, device, names)

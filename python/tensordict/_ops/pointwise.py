@@ -68,6 +68,7 @@ class PointwiseOps(Waist):
                 leaf.lerp_(other, amount)
         else:
             run_pairs(leaves, ends, Tensor.lerp_, foreach_of("lerp_") if _is_number(weights) else None, weights)
+        self._wrote(leaves)
         return self
 
 

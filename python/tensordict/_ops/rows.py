@@ -95,7 +95,9 @@ def unary_(name: str) -> Callable[[T], T]:
     foreach = foreach_of(name)
 
     def method(self: Any) -> Any:
-        run(leaves_of(self), function, foreach)
+        leaves = leaves_of(self)
+        run(leaves, function, foreach)
+        self._wrote(leaves)
         return self
 
     doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
@@ -131,6 +133,7 @@ def binary_(name: str, method_name: str | None = None) -> Callable[[T, Any], T]:
             run_pairs(leaves, others, function, foreach)
         else:
             run(leaves, function, foreach, others)
+        self._wrote(leaves)
         return self
 
     doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."

@@ -88,7 +88,7 @@ class ShapeOps(IndexOps):
         Raises:
             RuntimeError: the sizes hold another number of elements, or a leaf cannot be viewed so.
         """
-        given = shape if shape else (size,)
+        given = shape if shape else (() if size is None else size,)
         if len(given) == 1 and isinstance(given[0], torch.dtype):
             dtype = given[0]
             return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined]
@@ -159,9 +159,9 @@ class ShapeOps(IndexOps):
         Raises:
             ValueError: the dimensions are no permutation of all batch dimensions.
         """
-        given = sizes_of(args if args else (kwargs["dims"],))
+        given = sizes_of(args if args else (kwargs.get("dims", ()),))
         dims = len(self.batch_size)
-        order = [wrap(dim, dims) for dim in given]
+        order = [dim + dims if dim < 0 else dim for dim in given]
         if sorted(order) != list(range(dims)):
             raise ValueError(f"number of dims don't match in permute (got {given} for {dims} batch dimensions)")
         if order == list(range(dims)):
@@ -199,7 +199,7 @@ class ShapeOps(IndexOps):
         Raises:
             RuntimeError: a size that is not 1 would change.
         """
-        given = sizes_of(args if args else (kwargs.get("shape", kwargs.get("size")),))
+        given = sizes_of(args if args else (kwargs.get("shape", kwargs.get("size", ())),))
         dims, batch_size = len(self.batch_size), self.batch_size
         extra = len(given) - dims
         fits = extra >= 0 and all(size in (1, wanted) or wanted == -1 for size, wanted in zip(batch_size, given[extra:]))

@@ -38,6 +38,22 @@ def _wanted(path: Path, keys: list[Path] | None) -> list[Path] | None:
     return below
 
 
+def _paths(keys: Iterable[Key] | None) -> list[Path] | None:
+    """The paths of `keys_to_update`."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys_to_update is a list of keys, got the single key {keys!r}")
+    return None if keys is None else [path_of(key) for key in keys]
+
+
+def _check_congruent(batch_size: Size, source: Size) -> None:
+    shared = min(len(batch_size), len(source))
+    if batch_size[:shared] != source[:shared]:
+        raise RuntimeError(
+            f"update() got a source with batch size {source} for a tensordict with batch size {batch_size}; use "
+            "update_batch_size=True to take the batch size of the source too"
+        )
+
+
 class UpdateOps(AccessOps):
     """The bulk forms of set, set_ and set_at_."""
 
@@ -65,28 +81,48 @@ class UpdateOps(AccessOps):
             non_blocking: for moves between devices.
             keys_to_update: if given, the only keys to take from the source.
             is_leaf: which classes of entries are replaced as a whole.
-            update_batch_size: take the batch size of the source too.
+            update_batch_size: where the batch size of the source differs, take it; then the source must have all keys.
             ignore_lock: write also if this tensordict is locked.
             **kwargs: entries by keyword, instead of a source.
 
         Raises:
             RuntimeError: the tensordict is locked, or an entry does not fit the batch size.
         """
+        if self.is_locked and not (inplace or ignore_lock):
+            self._check_unlocked()
         source: Any = kwargs if input_dict_or_td is None else input_dict_or_td
         if source is self:
             return self
-        keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
-        before = self.batch_size
-        if update_batch_size:
-            self._set_batch_size(Size(source.batch_size))
-        writes: list[Write] = []
-        try:
-            plan = _UpdatePlan(writes, clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
-            plan.add(self, source, keys)
-        except BaseException:
-            self._set_batch_size(before)
-            raise
-        self._write(writes, non_blocking)
+        keys = _paths(keys_to_update)
+        if isinstance(source, TensorCollection) and source.batch_size != self.batch_size:  # type: ignore[attr-defined]
+            if update_batch_size:
+                return self._adopt_entries(source, clone, inplace)
+            _check_congruent(self.batch_size, source.batch_size)  # type: ignore[attr-defined]
+        plan = _UpdatePlan(clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
+        plan.add(self, source, keys)
+        if kwargs and source is not kwargs:
+            plan.add(self, kwargs, keys)
+        self._write(plan.writes, non_blocking)
+        return self
+
+    def _adopt_entries(self, source: Any, clone: bool, inplace: bool) -> Self:
+        """Takes over the batch size and the entries of `source`, which must have all keys of this tensordict."""
+        if inplace:
+            raise RuntimeError("an update that changes the batch size cannot write inplace")
+        missing = [key for key in self.keys(True, True) if key not in source]  # type: ignore[attr-defined]
+        if missing:
+            raise RuntimeError(
+                f"an update that changes the batch size from {self.batch_size} to {source.batch_size} must replace all "
+                f"entries; the source lacks {missing}"
+            )
+        names = self._names if len(source.batch_size) == len(self.batch_size) else None
+        fresh = self._rebuild({}, source.batch_size, self.device, names).update(source, clone=clone)
+        for key in list(self._fields()):
+            self._del_str(key)
+        self._set_batch_size(fresh.batch_size)
+        self._set_names(fresh._names)
+        for key, value in fresh._fields().items():
+            self._set_str(key, value)
         return self
 
     def update_(
@@ -107,8 +143,7 @@ class UpdateOps(AccessOps):
         source = kwargs if input_dict_or_td is None else input_dict_or_td
         if source is not self:
             copies: list[Copy] = []
-            keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
-            _plan_copies(self, source, None, keys, copies)
+            _plan_copies(self, source, None, _paths(keys_to_update), copies)
             _copy(copies, non_blocking)
         return self
 
@@ -132,9 +167,8 @@ class UpdateOps(AccessOps):
             RuntimeError: a value does not fit the rows.
         """
         index = parse(idx, self.batch_size)
-        keys = None if keys_to_update is None else [path_of(key) for key in keys_to_update]
         copies: list[Copy] = []
-        _plan_copies(self, input_dict_or_td, index, keys, copies)
+        _plan_copies(self, input_dict_or_td, index, _paths(keys_to_update), copies)
         for leaf, value in copies:
             leaf[index.key] = value
         return self
@@ -145,20 +179,19 @@ class UpdateOps(AccessOps):
 
 
 class _UpdatePlan:
-    """The checked writes of one `update`."""
+    """The checked writes of one `update`.
 
-    __slots__ = ("clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "writes")
+    `pending` holds the entries that will be there once the writes are executed, by the identity of their node and their
+    name: a later entry of the same source may lie below one of them.
+    """
+
+    __slots__ = ("clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
 
     def __init__(
-        self,
-        writes: list[Write],
-        clone: bool,
-        inplace: bool,
-        non_blocking: bool,
-        is_leaf: Callable[[type], bool],
-        ignore_lock: bool,
+        self, clone: bool, inplace: bool, non_blocking: bool, is_leaf: Callable[[type], bool], ignore_lock: bool
     ) -> None:
-        self.writes = writes
+        self.writes: list[Write] = []
+        self.pending: dict[tuple[int, str], Any] = {}
         self.clone = clone
         self.inplace = inplace
         self.non_blocking = non_blocking
@@ -167,22 +200,36 @@ class _UpdatePlan:
 
     def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
         """Plans the writes of the entries of `source` into `node`."""
-        fields = node._fields()
         for key, value in _entries(source):
             path = (key,) if type(key) is str else path_of(key)
             below = _wanted(path, keys)
-            if below is not None and not below:
-                continue
-            if below is not None:
-                value = value.select(*map(key_of, below)) if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
-            target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
-            if self._recurses(target, value):
-                self.add(target, value, None)
-            else:
-                if self.clone and hasattr(value, "clone"):
-                    value = value.clone()
-                into = self.inplace and target is not None
-                self.writes.append(node._plan_set(path, value, into, self.non_blocking, self.ignore_lock))
+            if below is None or below:
+                self._entry(node, path, value, below)
+
+    def _entry(self, node: Any, path: Path, value: Any, below: list[Path] | None) -> None:
+        target = self._there(node, path[0])
+        while len(path) > 1 and isinstance(target, TensorCollection):
+            node, path = target, path[1:]
+            target = self._there(node, path[0])
+        if len(path) > 1 and target is not None:
+            raise KeyError(f"the entry {path[0]!r} is a {type(target).__name__}: it cannot hold {key_of(path[1:])!r}")
+        if self._recurses(target, value):
+            self.add(target, value, below)
+            return
+        if below is not None and isinstance(value, (TensorCollection, Mapping)):
+            value = node._rebuild({}, node.batch_size, node.device).update(value, keys_to_update=below)
+        if self.clone and hasattr(value, "clone"):
+            value = value.clone()
+        into = self.inplace and target is not None
+        write = node._plan_set(path, value, into, self.non_blocking, self.ignore_lock)
+        self.writes.append(write)
+        if not into:
+            self.pending[id(node), path[0]] = write[2]
+
+    def _there(self, node: Any, name: str) -> Any:
+        """The entry that will be at `name` of `node`, or None."""
+        found = self.pending.get((id(node), name)) if self.pending else None
+        return node._fields().get(name) if found is None else found
 
     def _recurses(self, target: Any, value: Any) -> bool:
         if not isinstance(target, TensorCollection) or self.is_leaf(type(target)):
@@ -190,8 +237,10 @@ class _UpdatePlan:
         return isinstance(value, Mapping) if not isinstance(value, TensorCollection) else not self.is_leaf(type(value))
 
 
-def _plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy]) -> None:
-    """Collects what is written into which leaf, every pair checked."""
+def _plan_copies(
+    node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path = ()
+) -> None:
+    """Collects what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
     fields = node._fields()
     for key, value in _entries(source):
         path = (key,) if type(key) is str else path_of(key)
@@ -200,19 +249,25 @@ def _plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] |
             continue
         target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
         if target is None:
-            raise KeyError(f"The key {key_of(path)} was not found in the dest tensordict.")
+            raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
         if isinstance(target, TensorCollection):
             if not isinstance(value, (TensorCollection, Mapping)):
-                raise _InplaceWriteError(f"the entry {key!r} is a tensordict: a {type(value).__name__} does not fit it")
-            _plan_copies(target, value, index, below, out)
+                raise _InplaceWriteError(
+                    f"the entry {key_of(above + path)!r} is a tensordict: a {type(value).__name__} does not fit it"
+                )
+            _plan_copies(target, value, index, below, out, above + path)
+        elif isinstance(value, (TensorCollection, Mapping)):
+            raise _InplaceWriteError(
+                f"the entry {key_of(above + path)!r} is a tensor: a {type(value).__name__} does not fit it"
+            )
         else:
             if not isinstance(value, Tensor):
                 value = as_tensor(path[-1], value, target.device)
-            _check_copy(path[-1], target, value, index)
+            _check_copy(key_of(above + path), target, value, index)
             out.append((target, value))
 
 
-def _check_copy(key: str, target: Tensor, value: Tensor, index: Index | None) -> None:
+def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) -> None:
     shape = target.shape if index is None else index.shape(target.shape)
     if value.shape != shape and not broadcasts_to(value.shape, shape):
         where = "the entry" if index is None else f"the rows at {index.key} of the entry"

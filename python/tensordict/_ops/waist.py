@@ -82,6 +82,9 @@ class Waist(TensorCollection):
     def _set_lock(self, locked: bool) -> None:
         """Stores the lock, of this node alone."""
 
+    def _wrote(self, leaves: list[Any]) -> None:
+        """Called after `leaves`, all that `leaves_of` gave, were changed in place; for containers whose leaves are copies."""
+
     # What the methods above give to all others.
 
     batch_size: Size
@@ -128,6 +131,8 @@ def leaves_like(node: Waist, other: Waist) -> list[Any]:
 
 def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
     for mine, part in zip(node._parts(), node._parts_of(other)):
+        if isinstance(mine, TensorCollection) is not isinstance(part, TensorCollection):
+            raise KeyError(f"a {type(mine).__name__} stands at the place of a {type(part).__name__}")
         if isinstance(mine, TensorCollection):
             _collect_like(mine, part, out)  # type: ignore[arg-type]
         else:
