@@ -103,7 +103,7 @@ class TensorDict(TensorDictBase):
         for key, value in source.items():
             if type(key) is not str:
                 self.set(key, value, non_blocking=non_blocking)
-            elif type(value) is Tensor and device is None:
+            elif type(value) is Tensor and device is None and not value.is_nested:
                 shape = value.shape
                 if shape != fitting:
                     if shape[:dims] != batch_size:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tensordict._convert.module import ModuleConversions
 from tensordict._convert.python import PythonConversions
+from tensordict._io.share import ShareOps
 from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
 from tensordict._kernel.registry import TORCH_FUNCTIONS, is_tensor_collection
@@ -54,6 +55,7 @@ class TensorDictBase(
     ReprOps,
     JoinOps,
     StateOps,
+    ShareOps,
     PythonConversions,
     ModuleConversions,
 ):

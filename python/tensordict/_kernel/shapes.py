@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from torch import Size
+import torch
+from torch import Size, Tensor
+
+
+def shape_of(value: Tensor) -> Size:
+    """The shape of a tensor; of a nested one the leading dimensions that all its parts share, as far as torch tells."""
+    if not value.is_nested or value.layout is not torch.strided:
+        return value.shape
+    sizes = []
+    for dim in range(value.ndim):
+        try:
+            sizes.append(value.size(dim))
+        except RuntimeError:
+            break
+    return Size(sizes)
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:

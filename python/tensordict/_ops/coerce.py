@@ -11,6 +11,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.errors import batch_mismatch
+from tensordict._kernel.shapes import shape_of
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import TensorCollection
 
@@ -68,8 +69,9 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
 
 def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scalar: bool = False) -> Tensor:
     batch_size = node.batch_size
-    if value.shape[: len(batch_size)] != batch_size:
-        raise batch_mismatch(key, batch_size, value.shape, scalar)
+    shape = shape_of(value) if value.is_nested else value.shape
+    if shape[: len(batch_size)] != batch_size:
+        raise batch_mismatch(key, batch_size, shape, scalar)
     device = node.device
     if device is not None and value.device != device:
         value = value.to(device, non_blocking=non_blocking)
