@@ -39,6 +39,10 @@ class _Swapped(TensorDict):
         self.__class__ = TensorDict  # type: ignore[assignment]
         return self._tensordict
 
+    def __repr__(self) -> str:
+        self._fields()
+        return TensorDict.__repr__(self)  # the class has changed
+
     def __enter__(self) -> Any:
         return self
 

@@ -12,6 +12,7 @@ import torch
 from torch import Size
 from torch.utils import _pytree as pytree
 
+from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
 from tensordict._types import Names
 
@@ -98,14 +99,11 @@ def _batch_size(entries: list[Any], context: Context, change: int) -> Size:
 
 
 def register() -> None:
-    """Registers `TensorDict` with torch's pytrees."""
-    pytree.register_pytree_node(
-        TensorDict,
-        flatten,
-        unflatten,
-        serialized_type_name="tensordict.TensorDict",
-        flatten_with_keys_fn=flatten_with_keys,
-    )
+    """Registers `TensorDict`, and what a swap gives in its place, with torch's pytrees."""
+    for kind, name in ((TensorDict, "tensordict.TensorDict"), (_Swapped, "tensordict._Swapped")):
+        pytree.register_pytree_node(
+            kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys
+        )
 
 
 register()
