@@ -25,9 +25,10 @@ pub use layout::{Dims, Layout, MAX_DIMS, Source};
 use positions::FILL;
 pub use positions::Positions;
 
-/// Fewer bytes than this are copied by the calling thread. Waking the pool costs 10 to 50 microseconds, in which one
-/// thread copies about this much.
-pub const PARALLEL_FROM: usize = 512 * 1024;
+/// Fewer bytes than this are copied by the calling thread: one thread takes about 100 microseconds for random rows of
+/// 128 bytes that are in the cache, and two took as long on two cores that had other work too. From here on the sources
+/// may be cold, mapped files, where the waits of the threads overlap.
+pub const PARALLEL_FROM: usize = 1024 * 1024;
 
 /// Bytes of one block of rows: small enough to share out evenly, large enough that taking one is not noticed.
 const BLOCK: usize = 128 * 1024;
