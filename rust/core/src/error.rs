@@ -1,5 +1,9 @@
 //! The one error type of the crate: a variant a cause, with the data that the cause has.
 
+use std::path::PathBuf;
+
+use crate::schema::DType;
+
 /// What an operation of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -11,7 +15,7 @@ pub enum Error {
     #[error("{} already exists", path.display())]
     Exists {
         /// The file.
-        path: std::path::PathBuf,
+        path: PathBuf,
     },
 
     /// The operating system refused an operation on a file or folder.
@@ -20,7 +24,7 @@ pub enum Error {
         /// What was tried, as a verb: `open`, `write`, `rename`.
         action: &'static str,
         /// The file or folder.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// The system's own error.
         source: std::io::Error,
     },
@@ -87,7 +91,7 @@ pub enum Error {
     #[error("{} has {found} bytes, more than the {wanted} wanted", path.display())]
     LongFile {
         /// The file.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// Bytes that it should have.
         wanted: u64,
         /// Bytes that it has.
@@ -98,14 +102,14 @@ pub enum Error {
     #[error("{} is not a regular file", path.display())]
     NotAFile {
         /// What is no file.
-        path: std::path::PathBuf,
+        path: PathBuf,
     },
 
     /// A file ends before what it should hold.
     #[error("{} has {found} bytes, fewer than the {wanted} wanted", path.display())]
     ShortFile {
         /// The file.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// Bytes that it should have.
         wanted: u64,
         /// Bytes that it has.
@@ -116,14 +120,14 @@ pub enum Error {
     #[error("refusing to write {} through symlink", path.display())]
     Symlink {
         /// The link.
-        path: std::path::PathBuf,
+        path: PathBuf,
     },
 
     /// A size beyond the address space.
     #[error("{} cannot have {bytes} bytes: this is beyond the address space", path.display())]
     TooLarge {
         /// The file that would have it.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// The size.
         bytes: u64,
     },
@@ -160,4 +164,162 @@ pub enum Error {
     /// A partition into no parts.
     #[error("the number of parts must be at least 1, got 0")]
     NoParts,
+    /// A field does not start with the batch size of its dictionary.
+    #[error(
+        "{}: the shape {shape:?} does not start with the batch size {batch_size:?}",
+        KeyPath(key)
+    )]
+    BatchSize {
+        /// Keys from the root to the field.
+        key: Vec<String>,
+        /// Shape of the field.
+        shape: Vec<u64>,
+        /// Batch size of the dictionary it is in.
+        batch_size: Vec<u64>,
+    },
+    /// Other writers were faster again and again.
+    #[error("{} is changed by others all the time", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Two keys would have the same file.
+    #[error(
+        "the keys {} and {} would both be stored as {name:?}",
+        KeyPath(first),
+        KeyPath(second)
+    )]
+    FileCollision {
+        /// One key.
+        first: Vec<String>,
+        /// The other key.
+        second: Vec<String>,
+        /// Path of the file in the folder.
+        name: String,
+    },
+    /// A newer version of the format.
+    #[error("{} has format version {found}, this version reads up to {supported}", path.display())]
+    FormatVersion {
+        /// The metadata file.
+        path: PathBuf,
+        /// Version in the file.
+        found: u64,
+        /// Newest version that can be read.
+        supported: u64,
+    },
+    /// A file that should be JSON is not.
+    #[error("{} is no valid JSON: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What the parser says.
+        source: serde_json::Error,
+    },
+    /// An error that belongs to one key.
+    #[error("{}: {source}", KeyPath(key))]
+    Key {
+        /// Keys from the root to the field.
+        key: Vec<String>,
+        /// What went wrong there.
+        source: Box<Error>,
+    },
+    /// A tensor is mapped from a file elsewhere and may not be copied.
+    #[error("the tensor is mapped from {} already, and copying it to {} was not asked for", path.display(), target.display())]
+    MappedElsewhere {
+        /// The file that holds the tensor.
+        path: PathBuf,
+        /// The file that was to hold it.
+        target: PathBuf,
+    },
+    /// A value in a metadata file is not what it must be.
+    #[error("{}: {field:?} is {found}, expected {wanted}", path.display())]
+    Metadata {
+        /// The metadata file.
+        path: PathBuf,
+        /// Name of the entry.
+        field: String,
+        /// What is expected.
+        wanted: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A file that the metadata promises is not there.
+    #[error("{} is missing", path.display())]
+    Missing {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The folder holds no dictionary of tensors.
+    #[error("{} holds no tensordict: it has no meta.json", path.display())]
+    NoMetadata {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A dense tensor was expected where a ragged one is stored.
+    #[error("{} is a nested (ragged) tensor, which cannot be read yet", path.display())]
+    Ragged {
+        /// The file of the leaf.
+        path: PathBuf,
+    },
+    /// The number of bytes of a tensor is too large for a number.
+    #[error("a {} tensor of shape {shape:?} is larger than any memory", dtype.name())]
+    ShapeOverflow {
+        /// Shape that was given.
+        shape: Vec<u64>,
+        /// Type of an element.
+        dtype: DType,
+    },
+    /// No torch type has the name.
+    #[error("{name:?} is no data type of torch")]
+    UnknownDType {
+        /// The name that was given.
+        name: String,
+    },
+    /// A key cannot be the name of a file or would leave the folder.
+    #[error("the key {key:?} cannot be stored: {name:?} is no name for a file within the folder")]
+    UnsafeName {
+        /// The key.
+        key: String,
+        /// The file name it gives.
+        name: String,
+    },
+}
+
+impl Error {
+    /// This error as one that happened at `key`.
+    #[must_use]
+    pub fn at_key<K: AsRef<str>>(self, key: &[K]) -> Self {
+        Self::Key {
+            key: key.iter().map(|part| part.as_ref().to_owned()).collect(),
+            source: Box::new(self),
+        }
+    }
+
+    /// The error of a system call on `path`.
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        Self::Io {
+            action,
+            path: path.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// Shows a path of keys as Python writes it: one key alone, several as a tuple.
+struct KeyPath<'a>(&'a [String]);
+
+impl std::fmt::Display for KeyPath<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            [key] => write!(formatter, "{key:?}"),
+            keys => {
+                let parts: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                write!(formatter, "({})", parts.join(", "))
+            }
+        }
+    }
 }

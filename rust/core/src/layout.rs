@@ -1,1 +1,68 @@
-//! To be written.
+//! Where leaves lie in one shared buffer.
+
+use crate::schema::{LeafSchema, dense_bytes};
+use crate::{Error, Result};
+
+/// Bytes of a cache line: leaves that start on one never share it.
+pub const ALIGNMENT: u64 = 64;
+
+/// Offsets of leaves in one buffer, each a multiple of the alignment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// First byte and number of bytes of each leaf.
+    pub places: Vec<(u64, u64)>,
+    /// Bytes of the buffer, a multiple of the alignment.
+    pub bytes: u64,
+}
+
+impl Layout {
+    /// Lays `leaves` one after another, each at a multiple of `alignment`, which must not be zero.
+    ///
+    /// # Errors
+    /// The buffer would be larger than a signed 64-bit number holds.
+    pub fn new<'a>(leaves: impl IntoIterator<Item = &'a LeafSchema>, alignment: u64) -> Result<Self> {
+        let mut end = 0_u64;
+        let mut places = Vec::new();
+        for leaf in leaves {
+            let bytes = dense_bytes(leaf.dtype, &leaf.shape)?;
+            places.push((end, bytes));
+            end = end
+                .checked_add(bytes)
+                .and_then(|end| end.checked_next_multiple_of(alignment))
+                .filter(|&end| i64::try_from(end).is_ok())
+                .ok_or_else(|| Error::ShapeOverflow {
+                    shape: leaf.shape.clone(),
+                    dtype: leaf.dtype,
+                })?;
+        }
+        Ok(Self { places, bytes: end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn leaves_are_aligned_and_apart(
+            shapes in prop::collection::vec(prop::collection::vec(0_u64..5, 0..4), 0..20),
+            alignment in prop::sample::select(vec![1_u64, 16, 64]),
+        ) {
+            let leaves: Vec<LeafSchema> = shapes
+                .into_iter()
+                .map(|shape| LeafSchema { dtype: crate::schema::DType::I16, shape })
+                .collect();
+            let layout = Layout::new(&leaves, alignment).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let mut end = 0;
+            for ((start, bytes), leaf) in layout.places.iter().zip(&leaves) {
+                prop_assert_eq!(start % alignment, 0);
+                prop_assert!(*start >= end && start - end < alignment);
+                prop_assert_eq!(*bytes, 2 * leaf.shape.iter().product::<u64>());
+                end = start + bytes;
+            }
+            prop_assert!(layout.bytes >= end);
+        }
+    }
+}

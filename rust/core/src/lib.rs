@@ -9,9 +9,11 @@ pub mod key;
 pub mod layout;
 pub mod memmap;
 pub mod metadata;
+pub mod reader;
 pub mod rows;
 pub mod schedule;
 pub mod schema;
+pub mod transaction;
 pub mod tree;
 
 pub use error::{Error, Result};

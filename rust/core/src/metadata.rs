@@ -1,1 +1,467 @@
-//! To be written.
+//! The `meta.json` of a folder that holds a dictionary of tensors, and how keys become names of files.
+//!
+//! Each level is a folder with its own file: an object with one entry a field, and beside those `shape` (the batch
+//! size), `device`, `_type`, `_class`, `_names` and `_format_version`. A tensor `a` is in `a.memmap`, a nested level `b`
+//! in the folder `b`. Fields whose key is one of those other names would be lost in such an object. They are written to
+//! an entry of their own, `_fields`, which older readers pass over.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::schema::{DType, LeafSchema};
+use crate::{Error, Result};
+
+/// Name of the metadata file of a level.
+pub const META: &str = "meta.json";
+/// What the name of a tensor's file ends with.
+pub const LEAF_SUFFIX: &str = ".memmap";
+/// Newest version of the format that is read, and the one that is written.
+pub const VERSION: u64 = 1;
+/// Type of the dictionaries that are described by the metadata alone.
+pub const PLAIN_TYPE: &str = "<class 'tensordict._td.TensorDict'>";
+/// Class of the same.
+pub const PLAIN_CLASS: &str = "tensordict:TensorDict";
+
+/// Entries of the object that are not fields.
+const RESERVED: [&str; 7] = [
+    "shape",
+    "device",
+    "_type",
+    "_class",
+    "_format_version",
+    "_names",
+    FIELDS,
+];
+/// Entry with the fields whose key is reserved.
+const FIELDS: &str = "_fields";
+
+/// What a level says of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A tensor in a file of its own.
+    Leaf(LeafSchema),
+    /// A ragged tensor: the entry as it is in the file.
+    Ragged(Map<String, Value>),
+    /// A level in a folder of its own, and the name of its type.
+    Level(String),
+}
+
+/// Metadata of one level.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metadata {
+    /// Python's `str` of the class: `<class 'tensordict._td.TensorDict'>`.
+    pub kind: String,
+    /// Where to import the class from, `module:name`. Older folders have none.
+    pub class: Option<String>,
+    /// Version of the format. Older folders have none.
+    pub version: Option<u64>,
+    /// Batch size. A level that is no dictionary may have none.
+    pub shape: Option<Vec<u64>>,
+    /// Device.
+    pub device: Option<String>,
+    /// Names of the batch dimensions.
+    pub names: Option<Vec<Option<String>>>,
+    /// Fields in their order.
+    pub entries: Vec<(String, Entry)>,
+    /// What else is in the file, kept as it is.
+    pub rest: Map<String, Value>,
+}
+
+impl Metadata {
+    /// Metadata of a plain dictionary without fields.
+    #[must_use]
+    pub fn plain(shape: Vec<u64>) -> Self {
+        Self {
+            kind: PLAIN_TYPE.into(),
+            class: Some(PLAIN_CLASS.into()),
+            version: Some(VERSION),
+            shape: Some(shape),
+            device: Some("cpu".into()),
+            names: None,
+            entries: Vec::new(),
+            rest: Map::new(),
+        }
+    }
+
+    /// Whether the level is a dictionary that this metadata describes in full. Others need their own code to be read.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.class.as_deref() == Some(PLAIN_CLASS)
+            || [PLAIN_TYPE, "<class 'tensordict.tensordict.TensorDict'>"].contains(&self.kind.as_str())
+    }
+
+    /// Reads the text of the file `path`.
+    ///
+    /// # Errors
+    /// The text is no JSON object, its version is too new, or an entry is not what it must be.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
+        let object: Map<String, Value> = serde_json::from_slice(text).map_err(|source| Error::Json {
+            path: path.into(),
+            source,
+        })?;
+        Self::from_object(object, path)
+    }
+
+    /// Reads the object in the file `path`.
+    ///
+    /// # Errors
+    /// As [`Metadata::parse`].
+    pub fn from_object(object: Map<String, Value>, path: &Path) -> Result<Self> {
+        let mut meta = Self {
+            kind: String::new(),
+            class: None,
+            version: None,
+            shape: None,
+            device: None,
+            names: None,
+            entries: Vec::with_capacity(object.len()),
+            rest: Map::new(),
+        };
+        for (key, value) in object {
+            meta.take(key, value, path)?;
+        }
+        if meta.kind.is_empty() {
+            return Err(Error::Metadata {
+                path: path.into(),
+                field: "_type".into(),
+                wanted: "the name of a class",
+                found: "missing".into(),
+            });
+        }
+        Ok(meta)
+    }
+
+    /// Puts one entry of the object where it belongs.
+    fn take(&mut self, key: String, value: Value, path: &Path) -> Result<()> {
+        let fail = |wanted, value: &Value| Err(unexpected(path, &key, wanted, value));
+        match (key.as_str(), value) {
+            (FIELDS, Value::Array(pairs)) => return self.take_reserved(pairs, path),
+            ("_type", Value::String(kind)) if !kind.is_empty() => self.kind = kind,
+            ("_class", Value::String(class)) => self.class = Some(class),
+            ("_format_version", value @ Value::Number(_)) => match value.as_u64() {
+                Some(found) if found > VERSION => {
+                    return Err(Error::FormatVersion {
+                        path: path.into(),
+                        found,
+                        supported: VERSION,
+                    });
+                }
+                Some(found) => self.version = Some(found),
+                None => return fail("a version number", &value),
+            },
+            ("shape", value @ Value::Array(_)) => self.shape = Some(shape(&value, "shape", path)?),
+            ("device", Value::String(device)) => self.device = Some(device),
+            ("device", Value::Null) => {}
+            ("_names", Value::Array(names)) => self.names = Some(dimension_names(names, path)?),
+            ("_type" | "shape" | "device", value) => return fail("a description of the level", &value),
+            (_, Value::Object(object)) => match entry(&object, &key, path)? {
+                Some(found) => self.entries.push((key, found)),
+                None => {
+                    self.rest.insert(key, Value::Object(object));
+                }
+            },
+            (_, value) => {
+                self.rest.insert(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_reserved(&mut self, pairs: Vec<Value>, path: &Path) -> Result<()> {
+        for pair in pairs {
+            let (key, value) = match pair {
+                Value::Array(mut pair) if pair.len() == 2 => (pair.swap_remove(0), pair.swap_remove(0)),
+                other => return Err(unexpected(path, FIELDS, "pairs of a key and its entry", &other)),
+            };
+            match (key, value) {
+                (Value::String(key), Value::Object(object)) => match entry(&object, &key, path)? {
+                    Some(found) => self.entries.push((key, found)),
+                    None => {
+                        return Err(unexpected(
+                            path,
+                            FIELDS,
+                            "entries of fields",
+                            &Value::Object(object),
+                        ));
+                    }
+                },
+                (key, _) => return Err(unexpected(path, FIELDS, "pairs of a key and its entry", &key)),
+            }
+        }
+        // A file that says one key twice would make two fields of one name.
+        let mut seen = std::collections::HashSet::new();
+        match self.entries.iter().find(|(key, _)| !seen.insert(key.as_str())) {
+            None => Ok(()),
+            Some((key, _)) => Err(Error::Metadata {
+                path: path.into(),
+                field: key.clone(),
+                wanted: "one entry",
+                found: "there twice".into(),
+            }),
+        }
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// Never for what this crate makes; the serializer's own error otherwise.
+    pub fn to_json(&self, path: &Path) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|source| Error::Json {
+            path: path.into(),
+            source,
+        })
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let reserved = |key: &str| RESERVED.contains(&key) || self.rest.contains_key(key);
+        for (key, entry) in self.entries.iter().filter(|(key, _)| !reserved(key)) {
+            map.serialize_entry(key, entry)?;
+        }
+        let hidden: Vec<(&str, &Entry)> = self
+            .entries
+            .iter()
+            .filter(|(key, _)| reserved(key))
+            .map(|(key, entry)| (key.as_str(), entry))
+            .collect();
+        if !hidden.is_empty() {
+            map.serialize_entry(FIELDS, &hidden)?;
+        }
+        if let Some(shape) = &self.shape {
+            map.serialize_entry("shape", shape)?;
+        }
+        if let Some(device) = &self.device {
+            map.serialize_entry("device", device)?;
+        }
+        map.serialize_entry("_type", &self.kind)?;
+        if let Some(version) = self.version {
+            map.serialize_entry("_format_version", &version)?;
+        }
+        if let Some(class) = &self.class {
+            map.serialize_entry("_class", class)?;
+        }
+        if let Some(names) = &self.names {
+            map.serialize_entry("_names", names)?;
+        }
+        for (key, value) in &self.rest {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Leaf(leaf) => {
+                let mut map = serializer.serialize_map(Some(4))?;
+                map.serialize_entry("device", "cpu")?;
+                map.serialize_entry("shape", &leaf.shape)?;
+                map.serialize_entry("dtype", &leaf.dtype)?;
+                map.serialize_entry("is_nested", &false)?;
+                map.end()
+            }
+            Self::Ragged(object) => object.serialize(serializer),
+            Self::Level(kind) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("type", kind)?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// The field that an entry describes; none where it describes no field.
+fn entry(object: &Map<String, Value>, key: &str, path: &Path) -> Result<Option<Entry>> {
+    if let Some(Value::String(kind)) = object.get("type") {
+        return Ok(Some(Entry::Level(kind.clone())));
+    }
+    if object.get("is_nested") == Some(&Value::Bool(true)) {
+        return Ok(Some(Entry::Ragged(object.clone())));
+    }
+    let (Some(sizes), Some(dtype)) = (object.get("shape"), object.get("dtype")) else {
+        return Ok(None);
+    };
+    let shape = shape(sizes, key, path)?;
+    let dtype = match dtype {
+        Value::String(name) => {
+            DType::parse(name).map_err(|_| unexpected(path, key, "a data type of torch", dtype))?
+        }
+        other => return Err(unexpected(path, key, "a data type of torch", other)),
+    };
+    Ok(Some(Entry::Leaf(LeafSchema { dtype, shape })))
+}
+
+/// A list of sizes, each within what a signed number holds.
+fn shape(value: &Value, field: &str, path: &Path) -> Result<Vec<u64>> {
+    let fail = || unexpected(path, field, "a list of sizes", value);
+    let sizes = value.as_array().ok_or_else(fail)?;
+    sizes
+        .iter()
+        .map(|size| {
+            size.as_u64()
+                .filter(|&size| i64::try_from(size).is_ok())
+                .ok_or_else(fail)
+        })
+        .collect()
+}
+
+fn dimension_names(names: Vec<Value>, path: &Path) -> Result<Vec<Option<String>>> {
+    names
+        .into_iter()
+        .map(|name| match name {
+            Value::Null => Ok(None),
+            Value::String(name) => Ok(Some(name)),
+            other => Err(unexpected(path, "_names", "names of dimensions", &other)),
+        })
+        .collect()
+}
+
+/// The error for a value of the wrong kind. Long values are cut.
+fn unexpected(path: &Path, field: &str, wanted: &'static str, found: &Value) -> Error {
+    let mut found = found.to_string();
+    if let Some((cut, _)) = found.char_indices().nth(60) {
+        found.truncate(cut);
+        found.push_str("...");
+    }
+    Error::Metadata {
+        path: path.into(),
+        field: field.into(),
+        wanted,
+        found,
+    }
+}
+
+/// How keys become names of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Naming {
+    /// Characters that a file system might not take are percent-encoded.
+    #[default]
+    Robust,
+    /// The key itself.
+    Verbatim,
+}
+
+impl Naming {
+    /// Name of the folder of a level `key`. The file of a tensor has [`LEAF_SUFFIX`] after it.
+    #[must_use]
+    pub fn name(self, key: &str) -> Cow<'_, str> {
+        match self {
+            Self::Robust => encode(key),
+            Self::Verbatim => key.into(),
+        }
+    }
+
+    /// The other way to name.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Robust => Self::Verbatim,
+            Self::Verbatim => Self::Robust,
+        }
+    }
+}
+
+/// Percent-encodes what file systems reserve: control characters, the space, separators and wildcards, and the keys that
+/// would name no file, the folder itself or its parent.
+fn encode(key: &str) -> Cow<'_, str> {
+    match key {
+        "" => return "%".into(),
+        "." => return "%2E".into(),
+        ".." => return "%2E%2E".into(),
+        _ => {}
+    }
+    let special = |byte: u8| byte <= b' ' || byte == 0x7F || b"\"%*/:<>?\\|".contains(&byte);
+    if !key.bytes().any(special) {
+        return key.into();
+    }
+    let mut name = String::with_capacity(key.len() + 8);
+    for character in key.chars() {
+        match u8::try_from(character) {
+            Ok(byte) if special(byte) => {
+                let digit = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble & 15)]);
+                name.extend(['%', digit(byte >> 4), digit(byte)]);
+            }
+            _ => name.push(character),
+        }
+    }
+    name.into()
+}
+
+/// Whether `name` is the name of something directly in a folder.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// Whether `path` stays within the folder it is relative to, by its names alone.
+#[must_use]
+pub fn is_inside(path: &str) -> bool {
+    path.split('/').all(is_plain_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_encoded_as_the_reference_does() {
+        for (key, name) in [
+            ("a.b", "a.b"),
+            ("x/y.z \u{e9}", "x%2Fy.z%20\u{e9}"),
+            ("", "%"),
+            (".", "%2E"),
+            ("..", "%2E%2E"),
+            ("...", "..."),
+            ("%2F", "%252F"),
+            (":*?\"<>|\\", "%3A%2A%3F%22%3C%3E%7C%5C"),
+            ("a\u{0}\u{1f}\u{7f}\u{85}", "a%00%1F%7F\u{85}"),
+            ("!#$&'()+,-.;=@[]^_`{}~", "!#$&'()+,-.;=@[]^_`{}~"),
+        ] {
+            assert_eq!(Naming::Robust.name(key), name);
+            assert!(is_plain_name(&Naming::Robust.name(key)));
+        }
+    }
+
+    #[test]
+    fn the_reference_s_file_is_read() -> Result<()> {
+        let text = br#"{"a": {"device": "cpu", "shape": [3, 2], "dtype": "torch.int64", "is_nested": false},
+            "b": {"type": "TensorDict"}, "shape": [3], "device": "cpu", "_type": "<class 'tensordict._td.TensorDict'>",
+            "_format_version": 1, "_class": "tensordict:TensorDict", "_names": ["t"]}"#;
+        let meta = Metadata::parse(text, Path::new("meta.json"))?;
+        assert!(meta.is_plain());
+        assert_eq!(meta.shape, Some(vec![3]));
+        assert_eq!(meta.names, Some(vec![Some("t".into())]));
+        assert_eq!(meta.entries[1], ("b".into(), Entry::Level("TensorDict".into())));
+        assert_eq!(
+            Metadata::parse(&meta.to_json(Path::new("x"))?, Path::new("x"))?,
+            meta
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn reserved_keys_are_not_lost() -> Result<()> {
+        let mut meta = Metadata::plain(vec![2]);
+        for key in RESERVED.iter().chain(&["ordinary"]) {
+            let leaf = LeafSchema {
+                dtype: DType::F32,
+                shape: vec![2],
+            };
+            meta.entries.push(((*key).into(), Entry::Leaf(leaf)));
+        }
+        let again = Metadata::parse(&meta.to_json(Path::new("x"))?, Path::new("x"))?;
+        let mut keys: Vec<&str> = again.entries.iter().map(|(key, _)| key.as_str()).collect();
+        keys.sort_unstable();
+        let mut wanted: Vec<&str> = meta.entries.iter().map(|(key, _)| key.as_str()).collect();
+        wanted.sort_unstable();
+        assert_eq!(keys, wanted);
+        Ok(())
+    }
+}

@@ -2,15 +2,21 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::{
-    PyFileExistsError, PyIndexError, PyKeyError, PyOSError, PyOverflowError, PyRuntimeError, PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyIndexError, PyKeyError, PyOSError, PyOverflowError,
+    PyRuntimeError, PyValueError,
 };
 use tensordict_core::Error;
 
 /// The Python exception for `error`: its type says the kind, its text is the error's own.
 pub(crate) fn raise(error: &Error) -> PyErr {
-    let text = error.to_string();
+    raise_as(error, error.to_string())
+}
+
+/// The exception of the type for `error`, with another text.
+fn raise_as(error: &Error, text: String) -> PyErr {
     match error {
         Error::Exists { .. } => PyFileExistsError::new_err(text),
+        Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
         Error::Io { source, path, .. } => match source.raw_os_error() {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
@@ -20,7 +26,14 @@ pub(crate) fn raise(error: &Error) -> PyErr {
             PyKeyError::new_err(text)
         }
         Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
+        Error::Key { source, .. } => raise_as(source, text),
+        Error::Missing { .. } | Error::NoMetadata { .. } => PyFileNotFoundError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
+        Error::FileCollision { .. }
+        | Error::Json { .. }
+        | Error::Metadata { .. }
+        | Error::UnknownDType { .. }
+        | Error::UnsafeName { .. } => PyValueError::new_err(text),
         _ => PyRuntimeError::new_err(text),
     }
 }

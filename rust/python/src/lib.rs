@@ -8,6 +8,7 @@ mod memmap;
 mod rows;
 mod schedule;
 mod spare;
+mod store;
 mod swap;
 mod tensor;
 
@@ -27,6 +28,8 @@ mod _core {
     use crate::rows::{cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, stack, stack_dicts};
     #[pymodule_export]
     use crate::schedule::{partition_greedy, partition_kk, runs_under};
+    #[pymodule_export]
+    use crate::store::{load_tree, plain_class, save_leaf, save_tree};
     #[pymodule_export]
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]

@@ -70,7 +70,7 @@ impl Descriptor {
 }
 
 /// `r` reads alone, `r+` writes to the file, `c` keeps what is written.
-fn parse_mode(text: &str) -> PyResult<Mode> {
+pub(crate) fn parse_mode(text: &str) -> PyResult<Mode> {
     match text {
         "r" => Ok(Mode::ReadOnly),
         "r+" => Ok(Mode::ReadWrite),

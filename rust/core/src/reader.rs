@@ -1,0 +1,445 @@
+//! Reading a dictionary of tensors from its folder: every name, shape and file is checked before it is mapped.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rayon::prelude::*;
+use rustix::io::Errno;
+
+use crate::memmap::{self, Map, Mode};
+use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
+use crate::schedule;
+use crate::schema::LeafSchema;
+use crate::transaction::{self, COMMITTED, Folder, Redirects};
+use crate::{Error, Result};
+
+/// How often reading starts anew because a writer changed the folder meanwhile.
+const ATTEMPTS: usize = 1000;
+
+/// How to read.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadOptions {
+    /// How keys were made names of files. The other way is tried where that finds nothing.
+    pub naming: Naming,
+    /// What a write to the mapped tensors does. Read-write maps become private where a file must not be written.
+    pub mode: Mode,
+    /// Whether to map the tensors; they are only checked otherwise.
+    pub map: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            naming: Naming::Robust,
+            mode: Mode::ReadWrite,
+            map: true,
+        }
+    }
+}
+
+/// One level that was read.
+#[derive(Debug)]
+pub struct Level {
+    /// Index of the level it is in, which comes before it; none for the root.
+    pub parent: Option<usize>,
+    /// Key in that level; empty for the root.
+    pub key: String,
+    /// Name of its type in the entry that the parent has for it; empty for the root.
+    pub kind: String,
+    /// Its folder relative to the one that was read.
+    pub folder: String,
+    /// What its file says.
+    pub meta: Metadata,
+    /// Where its fields are, in the order of the entries of `meta`. None for a level that is not plain: it is not looked
+    /// into.
+    pub fields: Vec<Found>,
+    /// Device and inode of the folder.
+    place: (u64, u64),
+}
+
+/// Where a field of a level is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// The leaf of that index.
+    Leaf(usize),
+    /// The level of that index.
+    Level(usize),
+}
+
+/// One leaf that was read.
+#[derive(Debug)]
+pub struct Leaf {
+    /// Index of the level it is in.
+    pub level: usize,
+    /// Key in that level.
+    pub key: String,
+    /// Type and shape.
+    pub schema: LeafSchema,
+    /// Its file relative to the folder that was read.
+    pub file: String,
+    /// Its memory; none if it was not asked for or has no elements.
+    pub map: Option<Map>,
+}
+
+/// A tree that was read.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Levels, each after the one it is in.
+    pub levels: Vec<Level>,
+    /// Leaves, level by level.
+    pub leaves: Vec<Leaf>,
+}
+
+impl Tree {
+    /// Keys from the root to the field `key` of a level.
+    fn keys(&self, mut level: usize, key: &str) -> Vec<String> {
+        let mut keys = vec![key.to_owned()];
+        while let Some(parent) = self.levels[level].parent {
+            keys.push(self.levels[level].key.clone());
+            level = parent;
+        }
+        keys.reverse();
+        keys
+    }
+}
+
+/// Reads the tree in the folder `path`, or the part of it in its sub-folder `part` (empty for all of it), whose files alone
+/// are then touched.
+///
+/// Levels that are not plain dictionaries are returned with their metadata and not looked into.
+///
+/// # Errors
+/// The folder holds no tree, metadata is not valid, or a file is missing, too short, too long or no file.
+pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
+    transaction::settle_above(path)?;
+    schedule::install(|| {
+        for _ in 0..ATTEMPTS {
+            let folder = Folder::open(path).inspect_err(|_| transaction::clean_beside(path))?;
+            let redirects = folder.settle()?;
+            let state = State::of(&folder);
+            let reader = Reader {
+                folder: &folder,
+                redirects,
+                options,
+            };
+            let tree = reader.read(part);
+            if state.holds(&folder) {
+                return tree;
+            }
+        }
+        Err(Error::Busy { path: path.into() })
+    })
+}
+
+/// Levels of the tree in an open folder, without its leaves' files.
+pub(crate) fn read_levels(folder: &Folder) -> Result<Tree> {
+    let reader = Reader {
+        folder,
+        redirects: Redirects::new(),
+        options: ReadOptions::default(),
+    };
+    let mut tree = Tree::default();
+    reader.read_levels("", &mut tree)?;
+    Ok(tree)
+}
+
+/// What tells that no writer was done between two moments: each of them replaces the metadata of the root.
+struct State {
+    committed: bool,
+    /// Kept open, so that no new file can have the same inode.
+    meta: Option<File>,
+}
+
+impl State {
+    fn of(folder: &Folder) -> Self {
+        Self {
+            committed: folder.has(COMMITTED),
+            meta: folder.open_file(META, false).ok(),
+        }
+    }
+
+    fn holds(&self, folder: &Folder) -> bool {
+        let before = self
+            .meta
+            .as_ref()
+            .and_then(|file| rustix::fs::fstat(file).ok())
+            .map(|facts| (facts.st_dev, facts.st_ino));
+        let now = folder.stat(META).ok().map(|facts| (facts.st_dev, facts.st_ino));
+        before == now && folder.has(COMMITTED) == self.committed
+    }
+}
+
+/// Opens a file of the folder, or the new one that is to replace it.
+fn open(folder: &Folder, redirects: &Redirects, relative: &str, write: bool) -> Result<File, Errno> {
+    if let Some(staged) = redirects.get(relative) {
+        match folder.open_file(staged, write) {
+            Err(Errno::NOENT) => {}
+            done => return done,
+        }
+    }
+    folder.open_file(relative, write)
+}
+
+/// Metadata of the level in the sub-folder `level`.
+pub(crate) fn read_metadata(folder: &Folder, redirects: &Redirects, level: &str) -> Result<Metadata> {
+    let relative = if level.is_empty() {
+        META.to_owned()
+    } else {
+        format!("{level}/{META}")
+    };
+    let path = folder.full(&relative);
+    let mut file = open(folder, redirects, &relative, false).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => Error::NoMetadata {
+            path: folder.full(level),
+        },
+        errno => Error::io("open", &path, errno),
+    })?;
+    let facts = file
+        .metadata()
+        .map_err(|source| Error::io("read", &path, source))?;
+    if !facts.is_file() {
+        return Err(Error::NotAFile { path });
+    }
+    let mut text = Vec::with_capacity(facts.len() as usize + 1);
+    file.read_to_end(&mut text)
+        .map_err(|source| Error::io("read", &path, source))?;
+    Metadata::parse(&text, &path)
+}
+
+struct Reader<'a> {
+    folder: &'a Folder,
+    redirects: Redirects,
+    options: ReadOptions,
+}
+
+impl Reader<'_> {
+    fn read(&self, part: &str) -> Result<Tree> {
+        let mut tree = Tree::default();
+        self.read_levels(part, &mut tree)?;
+        let tolerant: Vec<bool> = tree
+            .levels
+            .iter()
+            .map(|level| level.meta.version.is_none())
+            .collect();
+        let maps: Result<Vec<(String, Option<Map>)>> = tree
+            .leaves
+            .par_iter()
+            .with_min_len(16)
+            .map(|leaf| {
+                self.map(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
+                    .map_err(|error| error.at_key(&tree.keys(leaf.level, &leaf.key)))
+            })
+            .collect();
+        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps?) {
+            leaf.file = file;
+            leaf.map = map;
+        }
+        Ok(tree)
+    }
+
+    /// Reads the levels, those of one depth together.
+    fn read_levels(&self, part: &str, tree: &mut Tree) -> Result<()> {
+        let root = self.level(part, None)?;
+        tree.levels.push(Level {
+            parent: None,
+            key: String::new(),
+            kind: String::new(),
+            folder: part.to_owned(),
+            meta: root.0,
+            fields: Vec::new(),
+            place: root.1,
+        });
+        let mut depth = 0..1;
+        while !depth.is_empty() {
+            let mut below = Vec::new();
+            for number in depth.clone() {
+                self.fields(number, tree, &mut below)?;
+            }
+            let read: Result<Vec<_>> = below
+                .par_iter()
+                .with_min_len(16)
+                .map(|(parent, key, _)| self.nested(tree, *parent, key))
+                .collect();
+            depth = tree.levels.len()..tree.levels.len() + below.len();
+            for ((parent, key, kind), (folder, meta, place)) in below.into_iter().zip(read?) {
+                tree.levels.push(Level {
+                    parent: Some(parent),
+                    key,
+                    kind,
+                    folder,
+                    meta,
+                    fields: Vec::new(),
+                    place,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the fields of a level: leaves go to the tree, levels to `below`.
+    fn fields(&self, number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
+        let level = &tree.levels[number];
+        if !level.meta.is_plain() {
+            return Ok(());
+        }
+        let batch_size = level.meta.shape.clone().unwrap_or_default();
+        let mut fields = Vec::with_capacity(level.meta.entries.len());
+        let mut leaves = Vec::with_capacity(level.meta.entries.len());
+        for (key, entry) in &level.meta.entries {
+            fields.push(match entry {
+                Entry::Leaf(schema) => {
+                    check_shape(&schema.shape, &batch_size, || tree.keys(number, key))?;
+                    leaves.push(Leaf {
+                        level: number,
+                        key: key.clone(),
+                        schema: schema.clone(),
+                        file: String::new(),
+                        map: None,
+                    });
+                    Found::Leaf(tree.leaves.len() + leaves.len() - 1)
+                }
+                Entry::Level(kind) => {
+                    below.push((number, key.clone(), kind.clone()));
+                    Found::Level(tree.levels.len() + below.len() - 1)
+                }
+                Entry::Ragged(_) => {
+                    let name = self.options.naming.name(key);
+                    let path = self
+                        .folder
+                        .full(&level.folder)
+                        .join(format!("{name}{LEAF_SUFFIX}"));
+                    return Err(Error::Ragged { path }.at_key(&tree.keys(number, key)));
+                }
+            });
+        }
+        tree.leaves.extend(leaves);
+        tree.levels[number].fields = fields;
+        Ok(())
+    }
+
+    /// Reads the level `key` of another.
+    fn nested(&self, tree: &Tree, parent: usize, key: &str) -> Result<(String, Metadata, (u64, u64))> {
+        let read = || {
+            let (relative, (meta, place)) =
+                self.spelled(&tree.levels[parent].folder, key, "", |relative| {
+                    self.level(relative, Some((tree, parent)))
+                })?;
+            Ok((relative, meta, place))
+        };
+        let found = read().map_err(|error: Error| error.at_key(&tree.keys(parent, key)))?;
+        if let (Some(shape), Some(batch_size)) = (&found.1.shape, &tree.levels[parent].meta.shape)
+            && found.1.is_plain()
+        {
+            check_shape(shape, batch_size, || tree.keys(parent, key))?;
+        }
+        Ok(found)
+    }
+
+    /// Metadata of the level in a sub-folder, and what tells the folder from others.
+    fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<(Metadata, (u64, u64))> {
+        let meta = read_metadata(self.folder, &self.redirects, relative)?;
+        // A folder that is to be made by committed changes has no inode yet.
+        let place = self
+            .folder
+            .stat(if relative.is_empty() { "." } else { relative })
+            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        let Some((tree, mut number)) = above else {
+            return Ok((meta, place));
+        };
+        loop {
+            let level = &tree.levels[number];
+            if level.place == place && place != (0, 0) {
+                return Err(Error::io("read", self.folder.full(relative), Errno::LOOP));
+            }
+            match level.parent {
+                Some(parent) => number = parent,
+                None => return Ok((meta, place)),
+            }
+        }
+    }
+
+    /// Calls `work` with the place of `key` in `folder`, and, where nothing is there, with the other spelling of it.
+    fn spelled<R>(
+        &self,
+        folder: &str,
+        key: &str,
+        suffix: &str,
+        work: impl Fn(&str) -> Result<R>,
+    ) -> Result<(String, R)> {
+        let place = |naming: Naming| {
+            let name = naming.name(key);
+            let name = format!("{name}{suffix}");
+            if !is_inside(&name) {
+                return Err(Error::UnsafeName {
+                    key: key.to_owned(),
+                    name,
+                });
+            }
+            Ok(if folder.is_empty() {
+                name
+            } else {
+                format!("{folder}/{name}")
+            })
+        };
+        let first = place(self.options.naming)?;
+        let missing = match work(&first) {
+            Ok(done) => return Ok((first, done)),
+            Err(error @ (Error::Missing { .. } | Error::NoMetadata { .. })) => error,
+            Err(error) => return Err(error),
+        };
+        match place(self.options.naming.other()) {
+            Ok(second) if second != first => match work(&second) {
+                Ok(done) => Ok((second, done)),
+                Err(Error::Missing { .. } | Error::NoMetadata { .. }) => Err(missing),
+                Err(error) => Err(error),
+            },
+            _ => Err(missing),
+        }
+    }
+
+    /// Checks the file of a leaf and maps it, if that is asked for. A leaf without elements needs no file.
+    fn map(&self, folder: &str, leaf: &Leaf, tolerant: bool) -> Result<(String, Option<Map>)> {
+        let bytes = leaf.schema.bytes()?;
+        if bytes == 0 {
+            return Ok((String::new(), None));
+        }
+        self.spelled(folder, &leaf.key, LEAF_SUFFIX, |relative| {
+            let path = self.folder.full(relative);
+            let (file, mode) = self.open_leaf(relative).map_err(|errno| match errno {
+                Errno::NOENT | Errno::NOTDIR => Error::Missing { path: path.clone() },
+                errno => Error::io("open", &path, errno),
+            })?;
+            // What older versions wrote may be longer.
+            let map = if tolerant {
+                memmap::from_file_at_offset(&file, &path, 0, bytes, mode)?
+            } else {
+                memmap::from_file(&file, &path, bytes, mode)?
+            };
+            Ok(self.options.map.then_some(map))
+        })
+    }
+
+    fn open_leaf(&self, relative: &str) -> Result<(File, Mode), Errno> {
+        let mode = self.options.mode;
+        match open(self.folder, &self.redirects, relative, mode == Mode::ReadWrite) {
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if mode == Mode::ReadWrite => {
+                open(self.folder, &self.redirects, relative, false).map(|file| (file, Mode::Private))
+            }
+            file => file.map(|file| (file, mode)),
+        }
+    }
+}
+
+/// Checks that a field starts with the batch size of its level.
+fn check_shape(shape: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+    if shape.starts_with(batch_size) {
+        Ok(())
+    } else {
+        Err(Error::BatchSize {
+            key: keys(),
+            shape: shape.to_vec(),
+            batch_size: batch_size.to_vec(),
+        })
+    }
+}
