@@ -4,6 +4,7 @@ from tensordict import _polyfills
 from tensordict import _torch as _torch
 from tensordict._convert.module import from_module
 from tensordict._convert.printed import parse_tensor_dict_string
+from tensordict._io.functions import append_memmap, load, load_memmap, memmap, save
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
 from tensordict._kernel.native import __version__, unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
@@ -23,6 +24,7 @@ __all__ = [
     "TensorDict",
     "TensorDictBase",
     "__version__",
+    "append_memmap",
     "cat",
     "collate",
     "default_is_leaf",
@@ -37,8 +39,12 @@ __all__ = [
     "is_integer",
     "is_leaf_nontensor",
     "is_tensor_collection",
+    "load",
+    "load_memmap",
     "make_tensordict",
+    "memmap",
     "parse_tensor_dict_string",
+    "save",
     "set_get_defaults_to_none",
     "set_printoptions",
     "stack",

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Size
 
+_NO_BATCH = Size(())
+
 
 def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
     """A checked, dict-backed tensordict of `fields`."""
@@ -14,18 +16,18 @@ def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
     return TensorDict(fields, batch_size=batch_size, device=device)
 
 
+def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, device: Any = None, names: Any = None) -> Any:
+    """A dict-backed tensordict of fields that fit, unchecked."""
+    from tensordict._td import TensorDict
+
+    return TensorDict._new(fields, batch_size, device, names)
+
+
 def sub_tensordict(parent: Any, index: Any) -> Any:
     """The view of `parent` at `index`."""
     from tensordict._sub import _SubTensorDict
 
     return _SubTensorDict(parent, index)
-
-
-def tensordict_of(fields: dict[str, Any]) -> Any:
-    """The dict-backed tensordict of fields that fit, with an empty batch size."""
-    from tensordict._td import TensorDict
-
-    return TensorDict._new(fields, Size(()))
 
 
 def swapped(swap: Any, module: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tensordict._convert.module import ModuleConversions
 from tensordict._convert.python import PythonConversions
+from tensordict._io.memmap import MemmapOps
 from tensordict._io.share import ShareOps
 from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
@@ -55,6 +56,7 @@ class TensorDictBase(
     ReprOps,
     JoinOps,
     StateOps,
+    MemmapOps,
     ShareOps,
     PythonConversions,
     ModuleConversions,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.native import module_fields, swap_in, swap_out
 from tensordict._ops.waist import Waist
-from tensordict._reexport import swapped, tensordict_of
+from tensordict._reexport import plain_tensordict, swapped
 from tensordict._types import TensorCollection
 
 
@@ -20,9 +20,9 @@ def module_tree(module: nn.Module, as_module: bool, lock: bool, use_state_dict: 
     if as_module:
         raise NotImplementedError("as_module=True gives TensorDictParams, which this version does not have yet")
     if not use_state_dict:
-        out = tensordict_of(module_fields(module, filter_empty))
+        out = plain_tensordict(module_fields(module, filter_empty))
     else:
-        out = tensordict_of(dict(module.state_dict())).unflatten_keys(".")
+        out = plain_tensordict(dict(module.state_dict())).unflatten_keys(".")
     return out.lock_() if lock else out
 
 
@@ -138,7 +138,7 @@ def _exchange(node: Any, module: nn.Module, use_state_dict: bool, preserve: bool
     if unknown:
         raise KeyError(f"the state of the module {type(module).__name__} has no entries {sorted(unknown)}")
     # The module's own tensors, put in their own places: the plan then knows what to put back.
-    own = tensordict_of(module_fields(module, True)).select(*[path for path, _ in _leaves(node, ())], strict=False)
+    own = plain_tensordict(module_fields(module, True)).select(*[path for path, _ in _leaves(node, ())], strict=False)
     swap = swap_in(own, module, True)
     try:
         module.load_state_dict(state, strict=False, assign=True)
@@ -190,7 +190,7 @@ def _copy_in(node: Any, module: nn.Module, non_blocking: bool) -> tuple[Any, Und
             )
     old = [target.clone() for _, _, target, _ in pairs]
     _copy([target for _, _, target, _ in pairs], [value for *_, value in pairs], non_blocking)
-    out = tensordict_of({})
+    out = plain_tensordict({})
     for (path, *_), value in zip(pairs, old):
         out.set(path, value)
 

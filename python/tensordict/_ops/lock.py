@@ -92,13 +92,15 @@ class LockOps(KeyOps):
 
 def _lock(node: Any) -> None:
     node._set_lock(True)
-    below = nodes_in(node)
-    if below:
-        reference = weakref.ref(node)
-        for child in below:
-            if not child.is_locked:
-                _lock(child)
-            child._rare.setdefault("parents", []).append(reference)
+    for child in nodes_in(node):
+        lock_child(node, child)
+
+
+def lock_child(node: Any, child: Any) -> None:
+    """Locks a node that a locked one holds, and notes by which one."""
+    if not child.is_locked:
+        _lock(child)
+    child._rare.setdefault("parents", []).append(weakref.ref(node))
 
 
 def _check_unlock(node: Any, parent: Any) -> None:
@@ -116,8 +118,10 @@ def _check_unlock(node: Any, parent: Any) -> None:
 def _unlock(node: Any, parent: Any) -> None:
     node._set_lock(False)
     rare = node._extra
-    if rare is not None and "parents" in rare:
-        del rare["parents"]
+    if rare is not None:
+        rare.pop("parents", None)
+        # Entries may change from here on, so it is no longer what its folder holds.
+        rare.pop("memmap", None)
     for child in nodes_in(node):
         _unlock(child, node)
 

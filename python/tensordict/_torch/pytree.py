@@ -101,9 +101,7 @@ def _batch_size(entries: list[Any], context: Context, change: int) -> Size:
 def register() -> None:
     """Registers `TensorDict`, and what a swap gives in its place, with torch's pytrees."""
     for kind, name in ((TensorDict, "tensordict.TensorDict"), (_Swapped, "tensordict._Swapped")):
-        pytree.register_pytree_node(
-            kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys
-        )
+        pytree.register_pytree_node(kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys)
 
 
 register()

@@ -29,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use crate::schedule::{partition_greedy, partition_kk, runs_under};
     #[pymodule_export]
-    use crate::store::{load_tree, plain_class, save_leaf, save_tree};
+    use crate::store::{key_file_name, load_tree, save_leaf, save_tree};
     #[pymodule_export]
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Source};
-use tensordict_core::metadata::{Metadata, Naming, PLAIN_CLASS, PLAIN_TYPE};
+use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{self, Found, ReadOptions, Tree};
 use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 
@@ -353,8 +353,8 @@ fn tree_to_python(py: Python<'_>, tree: Tree) -> PyResult<Bound<'_, PyList>> {
     Ok(levels)
 }
 
-/// What the metadata of a plain dictionary says of its class: `_type` and `_class`.
+/// Name of the folder of a nested entry `key`; the file of a leaf has `.memmap` after it.
 #[pyfunction]
-pub(crate) fn plain_class() -> (&'static str, &'static str) {
-    (PLAIN_TYPE, PLAIN_CLASS)
+pub(crate) fn key_file_name(key: &str, robust_key: bool) -> String {
+    naming(robust_key).name(key).into_owned()
 }

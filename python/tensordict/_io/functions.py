@@ -1,0 +1,187 @@
+"""Saving and loading as functions of the package."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Size
+
+from tensordict._io.memmap import MemmapOps
+from tensordict._io.tree import read
+from tensordict._types import FilePath, TensorCollection
+
+
+def memmap(
+    data: Any,
+    prefix: FilePath | None = None,
+    copy_existing: bool = False,
+    *,
+    num_threads: int = 0,
+    return_early: bool = False,
+    share_non_tensor: bool = False,
+    existsok: bool = True,
+    robust_key: bool = True,
+    archive: bool | None = None,
+    compression: Any = None,
+    atomic: bool = False,
+) -> Any:
+    """Saves a tensordict to a folder of mapped files: `TensorDict.memmap`."""
+    return data.memmap(
+        prefix,
+        copy_existing,
+        num_threads=num_threads,
+        return_early=return_early,
+        share_non_tensor=share_non_tensor,
+        existsok=existsok,
+        robust_key=robust_key,
+        archive=archive,
+        compression=compression,
+        atomic=atomic,
+    )
+
+
+def save(
+    data: Any,
+    prefix: FilePath | None = None,
+    copy_existing: bool = False,
+    *,
+    num_threads: int = 0,
+    return_early: bool = False,
+    share_non_tensor: bool = False,
+    robust_key: bool = True,
+    archive: bool | None = None,
+    compression: Any = None,
+    atomic: bool = False,
+) -> Any:
+    """Saves a tensordict to a folder of mapped files: `TensorDict.save`."""
+    return data.save(
+        prefix,
+        copy_existing,
+        num_threads=num_threads,
+        return_early=return_early,
+        share_non_tensor=share_non_tensor,
+        robust_key=robust_key,
+        archive=archive,
+        compression=compression,
+        atomic=atomic,
+    )
+
+
+def load_memmap(
+    prefix: FilePath,
+    device: Any = None,
+    non_blocking: bool = False,
+    *,
+    out: Any = None,
+    robust_key: bool = True,
+    subpath: Any = None,
+    mode: str | None = None,
+    num_threads: int = 0,
+    allow_pickle: bool | None = None,
+) -> Any:
+    """Reads a saved folder: `TensorDict.load_memmap`."""
+    return MemmapOps.load_memmap(
+        prefix,
+        device,
+        non_blocking,
+        out=out,
+        robust_key=robust_key,
+        subpath=subpath,
+        mode=mode,
+        num_threads=num_threads,
+        allow_pickle=allow_pickle,
+    )
+
+
+def load(
+    prefix: FilePath,
+    device: Any = None,
+    non_blocking: bool = False,
+    *,
+    out: Any = None,
+    robust_key: bool = True,
+    subpath: Any = None,
+    mode: str | None = None,
+    num_threads: int = 0,
+    allow_pickle: bool | None = None,
+) -> Any:
+    """Reads a saved folder: `TensorDict.load_memmap`."""
+    return load_memmap(
+        prefix,
+        device,
+        non_blocking,
+        out=out,
+        robust_key=robust_key,
+        subpath=subpath,
+        mode=mode,
+        num_threads=num_threads,
+        allow_pickle=allow_pickle,
+    )
+
+
+def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = None) -> None:
+    """Adds rows to a saved folder, along the first batch dimension: all of them, or none if it fails or is stopped.
+
+    Tensors that are mapped already keep the rows they have; `memmap_refresh_` or loading again shows the new ones.
+
+    Args:
+        prefix: the folder.
+        rows: a tensordict with the same keys, dtypes and sizes but for the first batch dimension.
+        allow_pickle: accepted; nothing is pickled yet.
+
+    Raises:
+        TypeError: `rows` is no tensordict.
+        ValueError: the folder holds no tensordict, or the rows do not fit it.
+    """
+    if not isinstance(rows, TensorCollection):
+        raise TypeError(f"rows must be a tensordict or a tensorclass, got {type(rows)}.")
+    if not os.path.isfile(os.path.join(prefix, "meta.json")):
+        raise ValueError(f"append_memmap appends to a directory written by save or memmap, and {prefix} is not one.")
+    saved = read(prefix, mode="r", allow_pickle=allow_pickle)
+    size, more = saved.batch_size, rows.batch_size  # type: ignore[attr-defined]
+    if not size or not more:
+        raise ValueError(
+            f"append_memmap appends along the first batch dimension, which the saved tensordict (batch size {size}) and the "
+            f"rows (batch size {more}) must both have."
+        )
+    if size[1:] != more[1:]:
+        raise ValueError(
+            f"Cannot append rows of batch size {more} to the saved tensordict, of batch size {size}: they differ beyond the "
+            "first dimension."
+        )
+    joined = _joined(saved, rows, ())
+    if more[0]:
+        joined.memmap(prefix, copy_existing=True)
+
+
+def _joined(saved: Any, rows: Any, path: tuple[str, ...]) -> Any:
+    """The rows of `saved` and then those of `rows`."""
+    old, new = saved._fields(), rows._fields()
+    if old.keys() != new.keys():
+        raise ValueError(
+            f"Cannot append rows with the keys {sorted(new)} to the saved tensordict, which has the keys {sorted(old)}."
+        )
+    fields = {}
+    for key, value in old.items():
+        here = (*path, key)
+        if isinstance(value, TensorCollection) and isinstance(new[key], TensorCollection):
+            fields[key] = _joined(value, new[key], here)
+            continue
+        if isinstance(value, TensorCollection) or not _fits(value, new[key]):
+            name = here[0] if len(here) == 1 else here
+            raise ValueError(f"Cannot append rows {_described(new[key])} to the entry {name!r}, {_described(value)}.")
+        fields[key] = torch.cat([value, new[key].to(value.device)])
+    size = Size((saved.batch_size[0] + rows.batch_size[0], *saved.batch_size[1:]))
+    return saved._rebuild(fields, size, saved.device, saved._names)
+
+
+def _fits(value: Any, more: Any) -> bool:
+    return isinstance(more, torch.Tensor) and value.dtype == more.dtype and value.shape[1:] == more.shape[1:]
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"of dtype {value.dtype} and shape {tuple(value.shape)}"
+    return f"of type {type(value).__name__}"

@@ -1,0 +1,575 @@
+"""Saving tensordicts as folders of memory-mapped files, and reading them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._io.tree import CPU, check_mode, read, write, write_leaf
+from tensordict._kernel.errors import LOCKED, batch_mismatch
+from tensordict._kernel.keys import path_of
+from tensordict._kernel.native import key_file_name
+from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.lock import lock_child
+from tensordict._ops.waist import Waist, leaves_of
+from tensordict._types import FilePath, TensorCollection
+from tensordict.memmap import MemoryMappedTensor
+
+_STORAGES = (None, "memmap", "h5", "zarr", "shared", "redis", "dragonfly")
+
+
+class TensorDictFuture:
+    """A tensordict that is being saved in the background.
+
+    Args:
+        futures: what is under way.
+        resulting_td: the tensordict that is there when all of it is done; not given, what the last future returns.
+    """
+
+    def __init__(self, futures: Any, resulting_td: Any = None) -> None:
+        self.futures = futures
+        self.resulting_td = resulting_td
+
+    def result(self) -> Any:
+        """Waits, and gives the tensordict. An error in the background is raised here."""
+        last = None
+        for future in self.futures:
+            last = future.result()
+        return last if self.resulting_td is None else self.resulting_td
+
+
+TensorDictFuture.__module__ = "tensordict.utils"
+
+
+class MemmapOps(Waist):
+    """`memmap` and its relatives, `load_memmap`, `from_schema`."""
+
+    __slots__ = ()
+
+    def memmap(
+        self,
+        prefix: FilePath | None = None,
+        copy_existing: bool = False,
+        *,
+        num_threads: int = 0,
+        return_early: bool = False,
+        share_non_tensor: bool = False,
+        existsok: bool = True,
+        robust_key: bool = True,
+        archive: bool | None = None,
+        compression: Any = None,
+        atomic: bool = False,
+    ) -> Any:
+        """Saves all leaves to a folder of memory-mapped files and returns a locked tensordict of the mapped leaves.
+
+        The folder holds exactly this tensordict afterwards: a save that is stopped at any moment leaves the old content
+        or the new one. Tensors mapped to files that were replaced keep the old content.
+
+        Args:
+            prefix: the folder. None maps memory without files, which other processes can share.
+            copy_existing: whether leaves that are mapped from files elsewhere may be copied.
+            num_threads: with more than one and `return_early`, saving goes on in the background.
+            return_early: return a `TensorDictFuture`.
+            share_non_tensor: accepted; there are no non-tensor entries yet.
+            existsok: whether files that are there may be replaced.
+            robust_key: percent-encode characters in file names that file systems do not take.
+            archive: not supported yet.
+            compression: not supported yet.
+            atomic: accepted; saving always is.
+
+        Raises:
+            RuntimeError: a leaf is mapped from elsewhere and may not be copied, or a file exists and may not be replaced.
+            OSError: the disk is full, or the folder cannot be written; nothing is changed then.
+            ValueError: a key cannot be a file name.
+        """
+        _refuse_archive(archive, compression)
+        _refuse_shared(self)
+
+        def work() -> Any:
+            return _rebuilt(self, _store(self, prefix, copy_existing, existsok, robust_key), prefix)
+
+        return _run(work, return_early, num_threads)
+
+    def memmap_(
+        self,
+        prefix: FilePath | None = None,
+        copy_existing: bool = False,
+        *,
+        num_threads: int = 0,
+        return_early: bool = False,
+        share_non_tensor: bool = False,
+        existsok: bool = True,
+        robust_key: bool = True,
+        atomic: bool = False,
+    ) -> Any:
+        """Saves all leaves as `memmap` does, and puts the mapped leaves in this tensordict, which is locked.
+
+        Raises:
+            RuntimeError: this is a view at an index; else as `memmap`.
+        """
+        _refuse_shared(self)
+        self._check_memmap_inplace()
+
+        def work() -> Any:
+            _replace(self, _store(self, prefix, copy_existing, existsok, robust_key), prefix)
+            return _finish(self)
+
+        return _run(work, return_early, num_threads)
+
+    def _check_memmap_inplace(self) -> None:
+        """Raises where the entries cannot be replaced by mapped ones."""
+
+    def memmap_like(
+        self,
+        prefix: FilePath | None = None,
+        copy_existing: bool = False,
+        *,
+        existsok: bool = True,
+        num_threads: int = 0,
+        return_early: bool = False,
+        share_non_tensor: bool = False,
+        robust_key: bool = True,
+        archive: bool | None = None,
+    ) -> Any:
+        """A locked tensordict of mapped leaves like those of this one, all zero. The leaves here are not read.
+
+        Args:
+            prefix: the folder; None maps memory without files.
+            copy_existing: accepted; nothing is copied.
+            existsok: whether files that are there may be replaced.
+            num_threads: with more than one and `return_early`, the work goes on in the background.
+            return_early: return a `TensorDictFuture`.
+            share_non_tensor: accepted.
+            robust_key: percent-encode characters in file names that file systems do not take.
+            archive: not supported yet.
+        """
+        _refuse_archive(archive, None)
+
+        def work() -> Any:
+            if prefix is None:
+                leaves = iter([MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype) for leaf in leaves_of(self)])
+            else:
+                leaves = write(self, prefix, True, existsok, robust_key, empty=True)
+            return _rebuilt(self, leaves, prefix)
+
+        return _run(work, return_early, num_threads)
+
+    def save(
+        self,
+        prefix: FilePath | None = None,
+        copy_existing: bool = False,
+        *,
+        num_threads: int = 0,
+        return_early: bool = False,
+        share_non_tensor: bool = False,
+        robust_key: bool = True,
+        archive: bool | None = None,
+        compression: Any = None,
+        atomic: bool = False,
+    ) -> Any:
+        """Saves to a folder; `memmap` under another name."""
+        return self.memmap(
+            prefix,
+            copy_existing,
+            num_threads=num_threads,
+            return_early=return_early,
+            share_non_tensor=share_non_tensor,
+            robust_key=robust_key,
+            archive=archive,
+            compression=compression,
+            atomic=atomic,
+        )
+
+    def dumps(
+        self,
+        prefix: FilePath | None = None,
+        copy_existing: bool = False,
+        *,
+        num_threads: int = 0,
+        return_early: bool = False,
+        share_non_tensor: bool = False,
+        robust_key: bool = True,
+        archive: bool | None = None,
+        compression: Any = None,
+        atomic: bool = False,
+    ) -> Any:
+        """Saves to a folder; `memmap` under another name."""
+        return self.save(
+            prefix,
+            copy_existing,
+            num_threads=num_threads,
+            return_early=return_early,
+            share_non_tensor=share_non_tensor,
+            robust_key=robust_key,
+            archive=archive,
+            compression=compression,
+            atomic=atomic,
+        )
+
+    @classmethod
+    def load(cls, prefix: FilePath, *args: Any, **kwargs: Any) -> Any:
+        """Reads a saved folder; `load_memmap` under another name."""
+        return cls.load_memmap(prefix, *args, **kwargs)
+
+    def load_(self, prefix: FilePath, *args: Any, **kwargs: Any) -> Self:
+        """Deprecated: use `load_memmap_`."""
+        warnings.warn("load_ is deprecated, use load_memmap_", DeprecationWarning, stacklevel=2)
+        return self.load_memmap_(prefix, *args, **kwargs)
+
+    @classmethod
+    def load_memmap(
+        cls,
+        prefix: FilePath,
+        device: Any = None,
+        non_blocking: bool = False,
+        *,
+        out: Any = None,
+        robust_key: bool = True,
+        subpath: Any = None,
+        mode: str | None = None,
+        num_threads: int = 0,
+        allow_pickle: bool | None = None,
+    ) -> Any:
+        """Reads a saved folder as a tensordict of mapped leaves, unlocked. Every file is checked before it is mapped.
+
+        Args:
+            prefix: the folder.
+            device: where to put the leaves; on another device than the CPU they are copies.
+            non_blocking: for that copy.
+            out: a tensordict to put the entries in, which is returned.
+            robust_key: how keys became file names. The other way is tried where that finds nothing.
+            subpath: a nested entry, as a path or a tuple of keys: that part alone is read.
+            mode: `r+` writes to the files; `r` keeps what is written in this process; None writes where the files'
+                permissions allow it.
+            num_threads: accepted; reading is parallel where that is worth it.
+            allow_pickle: accepted; nothing is pickled yet.
+
+        Raises:
+            FileNotFoundError: there is no such folder, or a file in it is missing.
+            RuntimeError: a file is shorter or longer than its entry says.
+            ValueError: the metadata is not valid, or there is no tensordict at `subpath`.
+        """
+        check_mode(mode)
+        part = "" if subpath is None else _part(prefix, subpath, robust_key)
+        if os.path.isfile(prefix):
+            raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
+        options = {"num_threads": num_threads, "allow_pickle": allow_pickle}
+        found = read(
+            prefix,
+            part=part,
+            device=as_device(device),
+            non_blocking=non_blocking,
+            robust_key=robust_key,
+            mode=mode,
+            **options,
+        )
+        return found if out is None else out.update(found)
+
+    def load_memmap_(
+        self, prefix: FilePath, robust_key: bool = True, *, allow_pickle: bool | None = None, mode: str | None = None
+    ) -> Self:
+        """Puts the entries of a saved folder in the place of those here.
+
+        Raises:
+            RuntimeError: this tensordict is locked, or the batch sizes do not fit.
+        """
+        if self.is_locked:
+            raise RuntimeError(LOCKED.format(name=type(self).__name__))
+        found = read(prefix, robust_key=robust_key, mode=mode, allow_pickle=allow_pickle)
+        _take_over(self, found)
+        return self
+
+    def memmap_refresh_(self, *, allow_pickle: bool | None = None) -> Self:
+        """Reads the folder of this tensordict again, after another process changed it.
+
+        Raises:
+            RuntimeError: this tensordict is not mapped to a folder.
+        """
+        rare = self._has_rare
+        if not self.is_memmap() or rare is None or rare.get("prefix") is None:
+            raise RuntimeError("Cannot refresh a TensorDict that is not memory mapped or has no path associated.")
+        found = read(rare["prefix"], allow_pickle=allow_pickle)
+        self._set_batch_size(found.batch_size)
+        self._set_lock(False)
+        _take_over(self, found)
+        return _finish(self)  # type: ignore[no-any-return]
+
+    def is_memmap(self) -> bool:
+        """Whether this is what `memmap` or a relative made, and nothing was unlocked since: all leaves are mapped."""
+        rare = self._has_rare
+        return bool(rare and rare.get("memmap")) and self.is_locked
+
+    @property
+    def saved_path(self) -> Path | None:
+        """The folder that the leaves are mapped to; None for mapped memory without files.
+
+        Raises:
+            AttributeError: this tensordict is not mapped.
+        """
+        rare = self._has_rare or {}
+        if not self.is_memmap():
+            raise AttributeError(f"The tensordict has no saved path (memmap=False, path={rare.get('prefix')}).")
+        return rare.get("prefix")
+
+    def make_memmap(self, key: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool = True) -> Tensor:
+        """Adds a mapped entry of zeros to this mapped tensordict, and to its folder.
+
+        Args:
+            key: where. Levels that are not there are made.
+            shape: the shape, which starts with the batch size.
+            dtype: default: torch's default dtype.
+            robust_key: percent-encode characters in file names that file systems do not take.
+
+        Raises:
+            RuntimeError: this tensordict is not mapped, the key exists, or the shape does not fit.
+        """
+        shape = shape if isinstance(shape, Size) else as_size(shape)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        template = torch.empty(shape, dtype=dtype, device="meta")
+        return _add_leaf(self, key, template, empty=True, existsok=True, robust_key=robust_key)
+
+    def make_memmap_from_tensor(
+        self, key: Any, tensor: Tensor, *, copy_data: bool = True, existsok: bool = True, robust_key: bool = True
+    ) -> Tensor:
+        """Adds a mapped copy of a tensor to this mapped tensordict, and to its folder.
+
+        Args:
+            key: where. Levels that are not there are made.
+            tensor: what to copy.
+            copy_data: copy the values; zeros otherwise.
+            existsok: whether a file of that name may be replaced.
+            robust_key: percent-encode characters in file names that file systems do not take.
+
+        Raises:
+            RuntimeError: as `make_memmap`, or the file exists.
+        """
+        return _add_leaf(self, key, tensor, empty=not copy_data, existsok=existsok, robust_key=robust_key)
+
+    def make_memmap_from_storage(
+        self, key: Any, storage: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool = True
+    ) -> Tensor:
+        """Adds an entry over a storage to this mapped tensordict, and to its folder.
+
+        A storage that is the mapped file of that place is kept as it is; one in memory is copied.
+
+        Raises:
+            RuntimeError: as `make_memmap`, or the storage is mapped from a file elsewhere.
+        """
+        size = shape if isinstance(shape, Size) else as_size(shape)
+        tensor = MemoryMappedTensor.from_storage(storage, shape=size, dtype=dtype)
+        return _add_leaf(self, key, tensor, empty=False, existsok=True, robust_key=robust_key, strict=True)
+
+    @classmethod
+    def from_schema(
+        cls, schema: Any, *, batch_size: Any = None, storage: str | None = None, device: Any = None, **kwargs: Any
+    ) -> Any:
+        """A tensordict of zeros for pairs of shape and dtype.
+
+        Args:
+            schema: a mapping of keys, also nested ones, to `(shape, dtype)`; the batch size is put before the shape.
+            batch_size: default: empty.
+            storage: None for memory, `memmap` for mapped files (with `prefix=`) or mapped memory, `shared` for memory that
+                other processes share.
+            device: where to put the leaves.
+            **kwargs: for `memmap`: what `memmap_like` takes.
+
+        Raises:
+            ValueError: the storage is not known.
+        """
+        if storage not in _STORAGES:
+            listed = ", ".join(map(repr, _STORAGES))
+            raise ValueError(f"Unknown storage backend {storage!r}. Expected one of {listed}.")
+        if storage not in (None, "memmap", "shared"):
+            raise RuntimeError(f"the storage {storage!r} cannot be made yet")
+        size = Size(() if batch_size is None else batch_size)
+        where = torch.device("meta") if storage == "memmap" else as_device(device)
+        made: Any = cls({}, batch_size=size, device=None if storage == "memmap" else where)  # type: ignore[call-arg]
+        for key, (shape, dtype) in schema.items():
+            made.set(key, torch.zeros((*size, *shape), dtype=dtype, device=where))
+        if storage == "memmap":
+            return made.memmap_like(**kwargs)
+        return made.share_memory_() if storage == "shared" else made
+
+
+def _refuse_archive(archive: Any, compression: Any) -> None:
+    if archive or compression is not None:
+        raise RuntimeError("archives in one file cannot be written yet: leave out archive= and compression=")
+
+
+def _refuse_shared(node: Any) -> None:
+    rare = node._has_rare
+    if rare and rare.get("shared"):
+        raise RuntimeError("memmap and shared memory are mutually exclusive features.")
+
+
+def _run(work: Any, return_early: bool, num_threads: int) -> Any:
+    """The result of `work`, or a future of it."""
+    if not (return_early and num_threads > 1):
+        return work()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="tensordict-save")
+    future: Future[Any] = pool.submit(work)
+    pool.shutdown(wait=False)
+    return TensorDictFuture([future])
+
+
+def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool) -> Iterator[Tensor]:
+    """The mapped leaves of a tree, depth first."""
+    if prefix is not None:
+        return write(node, prefix, copy_existing, existsok, robust_key)
+    leaves = leaves_of(node)
+    return iter([leaf if _is_mapped(leaf) else MemoryMappedTensor.from_tensor(leaf.detach()) for leaf in leaves])
+
+
+def _is_mapped(leaf: Any) -> bool:
+    return type(leaf) is MemoryMappedTensor
+
+
+def _rebuilt(node: Any, leaves: Iterator[Tensor], prefix: Any) -> Any:
+    return _finish(_refilled(node, leaves, _folder(node, prefix)))
+
+
+def _folder(node: Any, prefix: Any) -> Path | None:
+    if prefix is not None:
+        return Path(prefix)
+    rare = node._has_rare
+    return rare.get("prefix") if rare else None
+
+
+def _below(folder: Path | None, key: str) -> Path | None:
+    return None if folder is None else folder / key_file_name(key, True)
+
+
+def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
+    """A tree like `node` with other leaves, depth first, on the CPU."""
+    fields = {}
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            fields[key] = _refilled(value, leaves, _below(folder, key))
+        else:
+            fields[key] = next(leaves)
+    made = node._rebuild(fields, node.batch_size, CPU, node._names)
+    made._rare["prefix"] = folder
+    return made
+
+
+def _replace(node: Any, leaves: Iterator[Tensor], prefix: Any) -> None:
+    """Puts other leaves in a tree, depth first. All of them are there before the first is put."""
+    _put(node, iter(list(leaves)), _folder(node, prefix))
+
+
+def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
+    for key, value in list(node._fields().items()):
+        if isinstance(value, TensorCollection):
+            _put(value, leaves, _below(folder, key))
+        else:
+            node._set_str(key, next(leaves))
+    node._set_device(CPU)
+    node._rare["prefix"] = folder
+
+
+def _finish(node: Any) -> Any:
+    """Locks a tree and marks all of it as mapped."""
+    node.lock_()
+    _mark(node)
+    return node
+
+
+def _mark(node: Any) -> None:
+    node._rare["memmap"] = True
+    for value in node._fields().values():
+        if isinstance(value, TensorCollection):
+            _mark(value)
+
+
+def _take_over(node: Any, found: Any) -> None:
+    """Puts the entries of another tree in place of those of `node`."""
+    dims, fields = node.batch_size, found._fields()
+    for key, value in fields.items():
+        shape = value.batch_size if isinstance(value, TensorCollection) else value.shape  # type: ignore[attr-defined]
+        if shape[: len(dims)] != dims:
+            raise batch_mismatch(key, dims, shape)
+    for key in [key for key in node._fields() if key not in fields]:
+        node._del_str(key)
+    for key, value in fields.items():
+        node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
+
+
+def _part(prefix: Any, subpath: Any, robust_key: bool) -> str:
+    """The sub-folder of a nested entry."""
+    if isinstance(subpath, str):
+        keys = [key for key in subpath.split("/") if key]
+    else:
+        try:
+            keys = list(path_of(subpath))
+        except KeyError:
+            raise ValueError("subpath must be a string path or a (nested) tuple of strings.") from None
+    part = "/".join(key_file_name(key, robust_key) for key in keys)
+    if not os.path.isfile(os.path.join(prefix, part, "meta.json")) and os.path.isdir(prefix):
+        raise ValueError(f"No tensordict found under subpath {'/'.join(keys)!r} (missing meta.json in {prefix}/{part}).")
+    return part
+
+
+def _add_leaf(
+    root: Any, key: Any, leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool, strict: bool = False
+) -> Tensor:
+    """Adds a mapped leaf to a mapped tree and its folder."""
+    if not root.is_memmap():
+        raise RuntimeError("Can only make a memmap tensor within a memory-mapped tensordict.")
+    path = path_of(key)
+    dims = root.batch_size
+    if leaf.shape[: len(dims)] != dims:
+        raise batch_mismatch(key, dims, leaf.shape)
+    node, missing = _descend(root, path)
+    if not missing:
+        raise RuntimeError(
+            f"The key {key} already exists within the target tensordict. Delete that entry before overwriting it."
+        )
+    prefix = root._rare.get("prefix")
+    if prefix is not None:
+        if strict:
+            _check_place(leaf, prefix, path, robust_key)
+        mapped = write_leaf(root, prefix, path, leaf, empty=empty, existsok=existsok, robust_key=robust_key)
+    elif empty:
+        mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype)
+    else:
+        mapped = MemoryMappedTensor.from_tensor(leaf)
+    for name in missing[:-1]:
+        child = node._rebuild({}, dims, CPU, None)
+        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name))
+        node._set_str(name, child)
+        lock_child(node, child)
+        node = child
+    node._set_str(path[-1], mapped)
+    return mapped
+
+
+def _descend(node: Any, path: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """The deepest node on the path that is there, and the rest of the path."""
+    for number, key in enumerate(path):
+        value = node._fields().get(key)
+        if value is None:
+            return node, path[number:]
+        if not isinstance(value, TensorCollection):
+            break
+        node = value
+    return node, ()
+
+
+def _check_place(leaf: Any, prefix: Any, path: tuple[str, ...], robust_key: bool) -> None:
+    """Raises unless a mapped leaf is the file of its place."""
+    own = leaf._filename
+    *folders, last = [key_file_name(key, robust_key) for key in path]
+    place = os.path.join(prefix, *folders, f"{last}.memmap")
+    if own is not None and not (os.path.exists(place) and os.path.samefile(own, place)):
+        raise RuntimeError(
+            "Providing a storage with an associated filename that differs from the filename argument is not permitted "
+            f"unless filename=None. Got filename={place}, storage.filename={own}"
+        )

@@ -1,0 +1,185 @@
+"""Trees of tensordicts as plans for the native code, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.native import load_tree, save_leaf, save_tree
+from tensordict._reexport import plain_tensordict
+from tensordict._types import FilePath, TensorCollection
+from tensordict.memmap import MemoryMappedTensor
+
+CPU = torch.device("cpu")
+
+# What reads a level that is no plain dictionary, by its class (`_class`, or `_type` in older folders): it is called with
+# the folder of the level, its metadata as JSON, and the keyword arguments of `load`.
+READERS: dict[str, Callable[..., Any]] = {}
+
+_MODES = {None: "r+", "r+": "r+", "r": "c"}
+
+
+def check_mode(mode: str | None) -> None:
+    """Raises `ValueError` unless `mode` is one of those that files are read in."""
+    if mode not in _MODES:
+        raise ValueError(f"mode must be 'r', 'r+' or None, got {mode!r}.")
+
+
+def prepare(leaf: Tensor) -> Tensor:
+    """A dense CPU tensor of the type that the native code reads, with the same values."""
+    if not leaf.is_nested and leaf.layout is not torch.strided:
+        raise RuntimeError(f"only dense tensors can be saved, got a tensor of layout {leaf.layout}")
+    if leaf.is_nested:
+        raise RuntimeError("nested (ragged) tensors cannot be saved yet")
+    leaf = leaf.detach()
+    plain = leaf.as_subclass(Tensor) if type(leaf) is not Tensor else leaf
+    if plain.is_quantized:
+        plain = plain.int_repr()
+    elif plain.is_meta:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return plain.to(CPU).resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+
+
+def _origin(leaf: Any) -> str | None:
+    """The file that a leaf is mapped from as a whole."""
+    if type(leaf) is MemoryMappedTensor and not leaf._index_chain:
+        return leaf._filename
+    return None
+
+
+def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ...]:
+    names = node._names
+    return parent, key, "TensorDict", node.batch_size, names, after, None, None
+
+
+class Plan:
+    """What the native code saves of a tree: its levels, and its leaves depth first."""
+
+    __slots__ = ("leaves", "levels")
+
+    def __init__(self, node: Any) -> None:
+        self.levels: list[tuple[Any, ...]] = []
+        self.leaves: list[tuple[int, str, Tensor, str | None]] = []
+        self._add(None, "", node)
+
+    def _add(self, parent: int | None, key: str, node: Any) -> None:
+        levels, leaves = self.levels, self.leaves
+        number = len(levels)
+        levels.append(_level(parent, key, node, len(leaves)))
+        for name, value in node._fields().items():
+            if type(value) is Tensor:
+                leaves.append((number, name, value, None))
+            elif isinstance(value, TensorCollection):
+                self._add(number, name, value)
+            else:
+                leaves.append((number, name, value, _origin(value)))
+
+
+def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool) -> dict[str, bool]:
+    return {
+        "robust_key": robust_key,
+        "copy_existing": copy_existing,
+        "existsok": existsok,
+        "durable": False,
+        "empty": empty,
+    }
+
+
+def write(
+    node: Any, prefix: FilePath, copy_existing: bool, existsok: bool, robust_key: bool, empty: bool = False
+) -> Iterator[Tensor]:
+    """Saves a tree to a folder, or one like it with zeros, and gives its mapped leaves, depth first."""
+    plan = Plan(node)
+    root = os.path.abspath(prefix)
+    leaves = [(number, key, leaf, None) for number, key, leaf, _ in plan.leaves] if empty else plan.leaves
+    options = _options(robust_key, copy_existing, existsok, empty)
+    try:
+        stored = save_tree(root, plan.levels, leaves, prepare, options)
+    except FileExistsError as error:
+        raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+    return (_result(leaf, root, *saved) for (_, _, leaf, _), saved in zip(plan.leaves, stored))
+
+
+def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
+    """The mapped tensor of a leaf that was saved."""
+    if memory is not None:
+        return MemoryMappedTensor._from_map(memory, leaf.dtype, leaf.shape, f"{root}/{file}")
+    if leaf.numel():
+        return leaf  # type: ignore[no-any-return]
+    return MemoryMappedTensor.from_filename(f"{root}/{file}", leaf.dtype, leaf.shape)  # type: ignore[no-any-return]
+
+
+def write_leaf(
+    root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool
+) -> Tensor:
+    """Adds one leaf to the folder of a tree, with the levels that it lacks."""
+    levels, node = [_level(None, "", root, 0)], root
+    for key in path[:-1]:
+        node = node._fields().get(key, node) if node is not None else node
+        levels.append(_level(len(levels) - 1, key, node, 0))
+    folder = os.path.abspath(prefix)
+    plan = (len(levels) - 1, path[-1], leaf, None if empty else _origin(leaf))
+    options = _options(robust_key, True, existsok, empty)
+    try:
+        saved = save_leaf(folder, levels, plan, prepare, options)
+    except FileExistsError as error:
+        raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+    return _result(leaf, folder, *saved)
+
+
+def read(
+    prefix: FilePath,
+    *,
+    part: str = "",
+    device: torch.device | None = None,
+    non_blocking: bool = False,
+    robust_key: bool = True,
+    mode: str | None = None,
+    **options: Any,
+) -> Any:
+    """Reads a tree, or the part of it in a sub-folder, as tensordicts of mapped tensors."""
+    check_mode(mode)
+    root = os.path.abspath(prefix)
+    levels = load_tree(root, part, robust_key, _MODES[mode], True)
+    nodes: list[Any] = [None] * len(levels)
+    for number in range(len(levels) - 1, -1, -1):
+        level = levels[number]
+        other = level[8]
+        if other is not None:
+            nodes[number] = _read_other(root, level, mode=mode, robust_key=robust_key, **options)
+            continue
+        fields = level[7]
+        for key, found in fields.items():
+            fields[key] = nodes[found] if type(found) is int else _mapped(found, root, mode)
+        where = CPU if level[5] is not None else None
+        node = plain_tensordict(fields, Size(level[4]), where, level[6])
+        node._rare["prefix"] = Path(prefix, level[3])
+        nodes[number] = node
+    top = nodes[0]
+    return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+
+
+def _mapped(found: tuple[Any, ...], root: str, mode: str | None) -> Tensor:
+    memory, dtype, shape, file = found
+    if memory is None:
+        return torch.empty(shape, dtype=dtype)
+    return MemoryMappedTensor._from_map(memory, dtype, shape, f"{root}/{file}", mode)
+
+
+def _read_other(root: str, level: tuple[Any, ...], **options: Any) -> Any:
+    """A level that is no plain dictionary, by what is registered for its class."""
+    key, folder = level[1], level[3]
+    type_name, class_name, text = level[8]
+    reader = READERS.get(class_name) or READERS.get(type_name)
+    if reader is None:
+        where = f"the entry {key!r}" if key else "the root"
+        raise RuntimeError(
+            f"cannot read {where} in {os.path.join(root, folder)}: it is of class {class_name or type_name}, which has no "
+            "reader here"
+        )
+    return reader(os.path.join(root, folder), text, **options)
