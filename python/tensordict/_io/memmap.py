@@ -293,7 +293,7 @@ class MemmapOps(Waist):
         Raises:
             RuntimeError: this tensordict is not mapped to a folder.
         """
-        rare = self._has_rare
+        rare = self._extra
         if not self.is_memmap() or rare is None or rare.get("prefix") is None:
             raise RuntimeError("Cannot refresh a TensorDict that is not memory mapped or has no path associated.")
         found = read(rare["prefix"], allow_pickle=allow_pickle)
@@ -304,7 +304,7 @@ class MemmapOps(Waist):
 
     def is_memmap(self) -> bool:
         """Whether this is what `memmap` or a relative made, and nothing was unlocked since: all leaves are mapped."""
-        rare = self._has_rare
+        rare = self._extra
         return bool(rare and rare.get("memmap")) and self.is_locked
 
     @property
@@ -314,7 +314,7 @@ class MemmapOps(Waist):
         Raises:
             AttributeError: this tensordict is not mapped.
         """
-        rare = self._has_rare or {}
+        rare = self._extra or {}
         if not self.is_memmap():
             raise AttributeError(f"The tensordict has no saved path (memmap=False, path={rare.get('prefix')}).")
         return rare.get("prefix")
@@ -405,7 +405,7 @@ def _refuse_archive(archive: Any, compression: Any) -> None:
 
 
 def _refuse_shared(node: Any) -> None:
-    rare = node._has_rare
+    rare = node._extra
     if rare and rare.get("shared"):
         raise RuntimeError("memmap and shared memory are mutually exclusive features.")
 
@@ -439,7 +439,7 @@ def _rebuilt(node: Any, leaves: Iterator[Tensor], prefix: Any) -> Any:
 def _folder(node: Any, prefix: Any) -> Path | None:
     if prefix is not None:
         return Path(prefix)
-    rare = node._has_rare
+    rare = node._extra
     return rare.get("prefix") if rare else None
 
 
