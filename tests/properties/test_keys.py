@@ -64,7 +64,9 @@ def test_partitions_are_alike(costs: list[int], parts: int) -> None:
     for found in (native.partition_kk(costs, parts), balance.partition_kk(costs, parts)):
         assert sorted(index for part in found for index in part) == list(range(len(costs)))
         assert len(found) == parts
-    sums = [sorted(sum(costs[i] for i in part) for part in f(costs, parts)) for f in (native.partition_kk, balance.partition_kk)]
+    sums = [
+        sorted(sum(costs[i] for i in part) for part in f(costs, parts)) for f in (native.partition_kk, balance.partition_kk)
+    ]
     assert max(sums[0]) <= max(sum(costs[i] for i in part) for part in native.partition_greedy(costs, parts)) * 4 / 3 + 1e-9
     assert sum(sums[0]) == sum(sums[1]) == sum(costs)
 

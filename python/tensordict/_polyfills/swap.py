@@ -38,10 +38,7 @@ def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> dic
 
 def _as_parameter(value: Any, old: Any) -> Any:
     """What takes the place of the parameter `old`: a parameter, unless `value` is part of a graph."""
-    if isinstance(value, nn.Parameter):
-        fits = value.requires_grad == old.requires_grad
-    else:
-        fits = value.requires_grad
+    fits = value.requires_grad == (old.requires_grad if isinstance(value, nn.Parameter) else True)
     if fits or torch._C._functorch.maybe_current_level() is not None:
         return value
     return nn.Parameter(value, requires_grad=old.requires_grad)

@@ -336,14 +336,14 @@ impl<L: Clone> Tree<L> {
     /// [`Error::MissingKey`] where an old path leads nowhere, [`Error::KeyCollision`] where a new one is occupied.
     pub fn rename(&self, moves: &[(KeyPath, KeyPath)]) -> Result<Self> {
         let mut renamed = self.clone();
-        let mut moved = Vec::with_capacity(moves.len());
+        let mut taken = Vec::with_capacity(moves.len());
         for (old, new) in moves {
             let node = renamed.take(old.names()).ok_or_else(|| Error::MissingKey {
                 path: old.to_string(),
             })?;
-            moved.push((new, node));
+            taken.push((new, node));
         }
-        for (new, node) in moved {
+        for (new, node) in taken {
             renamed.insert(new, node)?;
         }
         Ok(renamed)

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyWeakrefReference;
+use pyo3::types::{PyBool, PyWeakrefReference};
 
 use crate::error::internal;
 use crate::tensor::{Attribute, is_same_memory};
@@ -35,7 +35,7 @@ impl Questions {
 
     /// Whether a tensor requires a gradient.
     pub(crate) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.requires_grad.get(tensor)?.is_truthy()
+        Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true)))
     }
 }
 

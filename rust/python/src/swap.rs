@@ -21,6 +21,11 @@ use crate::spare::{ByAddress, Questions, Spare, spares};
 /// Deeper nesting of modules than this is taken for a cycle.
 const DEEPEST: usize = 500;
 
+/// Whether `kind` is the type of `value`, not one above it.
+fn is_exact(value: &Bound<'_, PyAny>, kind: &Py<PyType>) -> bool {
+    std::ptr::eq(value.get_type_ptr().cast(), kind.as_ptr())
+}
+
 /// What of torch and of the package is looked up once.
 struct Names {
     tensor: Py<PyType>,
@@ -67,33 +72,36 @@ impl Names {
     }
 
     fn is_node(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let py = value.py();
-        let kind = value.get_type();
-        if kind.is(&self.tensor) || kind.is(&self.parameter) {
+        if self.is_plain(value) {
             return Ok(false);
         }
-        Ok(kind.is(&self.tensordict) || self.is_node.bind(py).call1((value,))?.is_truthy()?)
+        Ok(
+            is_exact(value, &self.tensordict)
+                || self.is_node.bind(value.py()).call1((value,))?.is_truthy()?,
+        )
+    }
+
+    /// Whether the type is that of tensors or of parameters itself.
+    fn is_plain(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_exact(value, &self.tensor) || is_exact(value, &self.parameter)
     }
 
     fn is_tensor(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let kind = value.get_type();
-        Ok(kind.is(&self.tensor)
-            || kind.is(&self.parameter)
-            || value.is_instance(self.tensor.bind(value.py()))?)
+        Ok(self.is_plain(value) || value.is_instance(self.tensor.bind(value.py()))?)
     }
 
     fn is_parameter(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let kind = value.get_type();
-        Ok(kind.is(&self.parameter)
-            || (!kind.is(&self.tensor) && value.is_instance(self.parameter.bind(value.py()))?))
+        if is_exact(value, &self.tensor) {
+            return Ok(false);
+        }
+        Ok(is_exact(value, &self.parameter) || value.is_instance(self.parameter.bind(value.py()))?)
     }
 
     /// `value` as a parameter: the same memory, a leaf of autograd.
     fn wrap<'py>(&self, value: &Bound<'py, PyAny>, requires_grad: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = value.py();
         let parameter = self.parameter.bind(py);
-        let kind = value.get_type();
-        if kind.is(&self.tensor) || kind.is(parameter) {
+        if self.is_plain(value) {
             self.make_subclass
                 .bind(py)
                 .call1((parameter, value, requires_grad))
@@ -282,7 +290,7 @@ impl<'a, 'py> Home<'a, 'py> {
 /// The fields of a node: its own dict where it is dict-backed.
 fn fields<'py>(node: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyDict>> {
     let py = node.py();
-    let found = if node.get_type().is(&names.tensordict) {
+    let found = if is_exact(node, &names.tensordict) {
         node.getattr(intern!(py, "_tensordict"))?
     } else {
         node.call_method0(intern!(py, "_fields"))?
@@ -342,7 +350,7 @@ impl<'py> Planner<'py> {
                 let child = child.ok_or_else(|| no_place(&key, module))?;
                 self.level(&value, &child, (number, Some(key)), depth + 1)?;
             } else {
-                self.leaf(number, key, value, &home)?;
+                self.leaf(number, &key, &value, &home)?;
             }
         }
         self.entries.truncate(start);
@@ -352,12 +360,12 @@ impl<'py> Planner<'py> {
     fn leaf(
         &mut self,
         level: usize,
-        key: Bound<'py, PyString>,
-        value: Bound<'py, PyAny>,
+        key: &Bound<'py, PyString>,
+        value: &Bound<'py, PyAny>,
         home: &Home<'_, 'py>,
     ) -> PyResult<()> {
-        if !self.names.is_tensor(&value)? {
-            return Err(no_place(&key, home.module));
+        if !self.names.is_tensor(value)? {
+            return Err(no_place(key, home.module));
         }
         let parameters = home.parameters()?;
         let mut slot = Slot {
@@ -371,16 +379,16 @@ impl<'py> Planner<'py> {
             spare: None,
             moved: None,
         };
-        if let Some(old) = parameters.get_item(&key)?.filter(|_| self.preserve) {
-            if old.is_none() && !self.names.is_parameter(&value)? {
+        if let Some(old) = parameters.get_item(key)?.filter(|_| self.preserve) {
+            if old.is_none() && !self.names.is_parameter(value)? {
                 self.move_to(&mut slot, parameters, &home.own, old)?;
             } else {
-                slot.wrapped = self.as_parameter(&value, &old)?;
+                slot.wrapped = self.as_parameter(value, &old)?;
                 slot.before = Some(old.unbind());
             }
             self.list(&home.own);
         } else {
-            self.elsewhere(&mut slot, &key, &value, home)?;
+            self.elsewhere(&mut slot, key, value, home)?;
         }
         self.plan.slots.push(slot);
         if let Some((_, slots)) = self.listed.last_mut() {
@@ -604,7 +612,7 @@ impl Plan {
     ) -> PyResult<()> {
         let slot = &self.slots[index];
         let node = self.levels[slot.level].node.bind(py);
-        if node.get_type().is(&names.tensordict) {
+        if is_exact(node, &names.tensordict) {
             fields(node, names)?.set_item(&slot.key, value)
         } else {
             node.call_method1(intern!(py, "set"), (&slot.key, value))
@@ -614,7 +622,7 @@ impl Plan {
 
     /// Keeps the parameters that were made and that nobody has used.
     fn keep_spares(&mut self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        let mut kept = Vec::new();
+        let mut kept = Vec::with_capacity(self.slots.len());
         for slot in &mut self.slots {
             let Some(spare) = slot.spare.take() else { continue };
             // From here on the spare holds the only reference that is known.
