@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_open
+from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_open, register_plain_type
 
 __all__ = ["MemoryMappedTensor"]
 
@@ -720,3 +720,7 @@ def _is_writable(path: str | os.PathLike[str]) -> bool:
 
 def _deprecated(name: str) -> None:
     warnings.warn(f"MemoryMappedTensor.{name} is deprecated", DeprecationWarning, stacklevel=3)
+
+
+# its memory is that of any tensor, so the core reads it the same way
+register_plain_type(MemoryMappedTensor)

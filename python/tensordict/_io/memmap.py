@@ -300,7 +300,7 @@ class MemmapOps(Waist):
         self._set_batch_size(found.batch_size)
         self._set_lock(False)
         _take_over(self, found)
-        return _finish(self)  # type: ignore[no-any-return]
+        return _finish(self)
 
     def is_memmap(self) -> bool:
         """Whether this is what `memmap` or a relative made, and nothing was unlocked since: all leaves are mapped."""

@@ -110,8 +110,8 @@ def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
     if memory is not None:
         return MemoryMappedTensor._from_map(memory, leaf.dtype, leaf.shape, f"{root}/{file}")
     if leaf.numel():
-        return leaf  # type: ignore[no-any-return]
-    return MemoryMappedTensor.from_filename(f"{root}/{file}", leaf.dtype, leaf.shape)  # type: ignore[no-any-return]
+        return leaf
+    return MemoryMappedTensor.from_filename(f"{root}/{file}", leaf.dtype, leaf.shape)
 
 
 def write_leaf(

@@ -40,7 +40,10 @@ def relock(result: Any, source: Any) -> Any:
 def run(leaves: list[Any], one: Callable[..., Any], many: Callable[..., Any] | None, *args: Any) -> Any:
     """`one(leaf, *args)` of each leaf, by `many(leaves, *args)` where that gives the same."""
     if many is not None and leaves and is_plain(leaves):
-        return many(leaves, *args)
+        try:
+            return many(leaves, *args)
+        except NotImplementedError:
+            pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
     return [one(leaf, *args) for leaf in leaves]
 
 
@@ -49,7 +52,10 @@ def run_pairs(
 ) -> Any:
     """`one(leaf, other, *args)` of each pair, by `many(leaves, others, *args)` where that gives the same."""
     if many is not None and leaves and is_plain(leaves) and is_plain(others):
-        return many(leaves, others, *args)
+        try:
+            return many(leaves, others, *args)
+        except NotImplementedError:
+            pass
     return [one(leaf, other, *args) for leaf, other in zip(leaves, others)]
 
 

@@ -25,7 +25,6 @@ fn raise_as(error: &Error, text: String) -> PyErr {
         Error::FlattenCollision { .. } | Error::KeyCollision { .. } | Error::MissingKey { .. } => {
             PyKeyError::new_err(text)
         }
-        Error::IndexOutOfRange { .. } => PyIndexError::new_err(text),
         Error::Key { source, .. } => raise_as(source, text),
         Error::Missing { .. } | Error::NoMetadata { .. } => PyFileNotFoundError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
