@@ -40,6 +40,9 @@ class _SubTensorDict(TensorDictBase):
         """The tensordict that this is a view of."""
         return self._source
 
+    def _check_memmap_inplace(self) -> None:
+        raise RuntimeError("Converting a sub-tensordict values to memmap cannot be done.")
+
     @property
     def _batch_size(self) -> Size:
         return self._parsed.shape(self._source.batch_size)

@@ -365,6 +365,8 @@ class MemmapOps(Waist):
         """
         size = shape if isinstance(shape, Size) else as_size(shape)
         tensor = MemoryMappedTensor.from_storage(storage, shape=size, dtype=dtype)
+        if tensor._filename is not None:
+            tensor._filename = os.path.abspath(tensor._filename)
         return _add_leaf(self, key, tensor, empty=False, existsok=True, robust_key=robust_key, strict=True)
 
     @classmethod

@@ -32,17 +32,16 @@ def check_mode(mode: str | None) -> None:
 
 def prepare(leaf: Tensor) -> Tensor:
     """A dense CPU tensor of the type that the native code reads, with the same values."""
-    if not leaf.is_nested and leaf.layout is not torch.strided:
-        raise RuntimeError(f"only dense tensors can be saved, got a tensor of layout {leaf.layout}")
     if leaf.is_nested:
         raise RuntimeError("nested (ragged) tensors cannot be saved yet")
-    leaf = leaf.detach()
-    plain = leaf.as_subclass(Tensor) if type(leaf) is not Tensor else leaf
-    if plain.is_quantized:
-        plain = plain.int_repr()
-    elif plain.is_meta:
+    if leaf.layout is not torch.strided:
+        raise RuntimeError(f"only dense tensors can be saved, got a tensor of layout {leaf.layout}")
+    if leaf.is_meta:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    return plain.to(CPU).resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    if leaf.is_quantized:
+        raise NotImplementedError("quantized tensors cannot be saved: the files have no place for their scales")
+    plain = leaf.detach().as_subclass(Tensor).to(CPU).resolve_conj().resolve_neg()
+    return plain.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
 
 def _origin(leaf: Any) -> str | None:

@@ -1,0 +1,350 @@
+"""Saving to folders and reading them: values, aliasing, locks and types are those of the reference."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import tensordict
+import torch
+from tensordict import MemoryMappedTensor, TensorDict
+from tensordict._io.memmap import TensorDictFuture
+from torch import Tensor
+
+KEYS = [
+    "a",
+    "x/y.z \u00e9",
+    ".",
+    "..",
+    "",
+    "%",
+    "%2F",
+    "0",
+    "meta",
+    "meta.json",
+    "shape",
+    "device",
+    "_type",
+    "_class",
+    "_names",
+]
+
+
+def sample(offset: float = 0.0) -> TensorDict:
+    rows = torch.arange(3.0) + offset
+    return TensorDict({"a": rows, "n": {"b": rows.view(3, 1).clone(), "e": {}}, "c": (rows * 2).long()}, [3])
+
+
+def same(left: TensorDict, right: TensorDict) -> bool:
+    if left.batch_size != right.batch_size or set(left.keys()) != set(right.keys()):
+        return False
+    pairs = [(left[key], right[key]) for key in left.keys()]
+    return all(torch.equal(a, b) if isinstance(a, Tensor) else same(a, b) for a, b in pairs)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    source = sample()
+    saved = source.memmap(tmp_path / "t")
+    assert saved is not source
+    assert saved.is_locked
+    assert saved.is_memmap()
+    assert saved.device == torch.device("cpu")
+    assert saved.saved_path == tmp_path / "t"
+    assert saved["n"].saved_path == tmp_path / "t" / "n"
+    assert type(saved["a"]) is MemoryMappedTensor
+    assert saved["a"].filename == str(tmp_path / "t" / "a.memmap")
+    assert not source.is_locked
+    loaded = TensorDict.load_memmap(tmp_path / "t")
+    assert same(loaded, source)
+    assert list(loaded.keys()) == ["a", "n", "c"]
+    assert not loaded.is_locked
+    assert not loaded.is_memmap()
+    loaded["a"][0] = 7
+    assert TensorDict.load(tmp_path / "t")["a"][0] == 7
+    assert files(tmp_path / "t") == ["a.memmap", "c.memmap", "meta.json", "n/b.memmap", "n/e/meta.json", "n/meta.json"]
+
+
+def test_metadata_is_the_documented_one(tmp_path: Path) -> None:
+    TensorDict({"a": torch.zeros(3, 2).long(), "b": {}}, [3], names=["t"]).memmap(tmp_path)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta == {
+        "a": {"device": "cpu", "shape": [3, 2], "dtype": "torch.int64", "is_nested": False},
+        "b": {"type": "TensorDict"},
+        "shape": [3],
+        "device": "cpu",
+        "_type": "<class 'tensordict._td.TensorDict'>",
+        "_format_version": 1,
+        "_class": "tensordict:TensorDict",
+        "_names": ["t"],
+    }
+    assert TensorDict.load(tmp_path).names == ["t"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("nested", [False, True])
+def test_any_key_comes_back(tmp_path: Path, key: str, nested: bool) -> None:
+    if nested and key == "meta.json":
+        with pytest.raises(ValueError, match="would both be stored"):
+            TensorDict({key: {"q": torch.ones(3)}}, [3]).memmap(tmp_path / "t")
+        return
+    source = TensorDict({key: {"q": torch.ones(3)} if nested else torch.ones(3), "z": torch.zeros(3)}, [3])
+    source.memmap(tmp_path / "t")
+    assert same(TensorDict.load_memmap(tmp_path / "t"), source)
+    assert os.listdir(tmp_path) == ["t"]
+
+
+def test_keys_that_leave_the_folder_are_refused(tmp_path: Path) -> None:
+    for key in ("..", "x/y", "/x", "."):
+        with pytest.raises(ValueError, match="no name for a file"):
+            TensorDict({key: {"q": torch.ones(3)}}, [3]).memmap(tmp_path / "t", robust_key=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_in_place(tmp_path: Path) -> None:
+    source = sample()
+    leaf = source["a"]
+    assert source.memmap_(tmp_path) is source
+    assert source.is_memmap()
+    assert source["n"].is_locked
+    assert type(source["n", "b"]) is MemoryMappedTensor
+    assert torch.equal(source["a"], leaf)
+    with pytest.raises(RuntimeError, match="locked"):
+        source["new"] = torch.zeros(3)
+    source.unlock_()
+    assert not source.is_memmap()
+
+
+def test_like_is_zero_and_reads_nothing(tmp_path: Path) -> None:
+    like = TensorDict({"a": torch.ones(3, device="meta")}, [3]).memmap_like(tmp_path)
+    assert torch.equal(like["a"], torch.zeros(3))
+    assert like.is_memmap()
+    assert torch.equal(sample().memmap_like()["n", "b"], torch.zeros(3, 1))
+
+
+def test_without_folder() -> None:
+    shared = sample().memmap()
+    assert shared.is_memmap()
+    assert shared.saved_path is None
+    assert same(shared, sample())
+
+
+def test_mapped_leaves_stay_where_they_are(tmp_path: Path) -> None:
+    saved = sample().memmap(tmp_path / "one")
+    before = os.stat(tmp_path / "one" / "a.memmap").st_ino
+    again = saved.memmap(tmp_path / "one")
+    assert again["a"] is saved["a"]
+    assert os.stat(tmp_path / "one" / "a.memmap").st_ino == before
+    with pytest.raises(RuntimeError, match="is mapped from"):
+        saved.memmap(tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+    copied = saved.memmap(tmp_path / "two", copy_existing=True)
+    assert copied["a"].filename == str(tmp_path / "two" / "a.memmap")
+    assert saved.memmap()["a"] is saved["a"]
+
+
+def test_maps_of_replaced_files_keep_the_old_values(tmp_path: Path) -> None:
+    old = sample().memmap(tmp_path)
+    sample(10).memmap(tmp_path)
+    assert same(old, sample())
+    assert same(TensorDict.load(tmp_path), sample(10))
+    assert same(old.memmap_refresh_(), sample(10))
+    assert old.is_memmap()
+
+
+def test_two_keys_swap_files(tmp_path: Path) -> None:
+    saved = TensorDict({"a": torch.zeros(2), "b": torch.ones(2)}, [2]).memmap(tmp_path)
+    TensorDict({"a": saved["b"], "b": saved["a"]}, [2]).memmap(tmp_path, copy_existing=True)
+    loaded = TensorDict.load(tmp_path)
+    assert torch.equal(loaded["a"], torch.ones(2))
+    assert torch.equal(loaded["b"], torch.zeros(2))
+
+
+def test_replacing_can_be_forbidden(tmp_path: Path) -> None:
+    sample().memmap(tmp_path / "t", existsok=False)
+    with pytest.raises(RuntimeError, match="already exists"):
+        sample(1).memmap(tmp_path / "t", existsok=False)
+    assert same(TensorDict.load(tmp_path / "t"), sample())
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        torch.arange(6).view(2, 3).t(),
+        torch.zeros(1).expand(3),
+        torch.tensor([1 + 2j, 3, 4]).conj(),
+        torch.tensor([1 + 2j, 3, 4]).conj().imag,
+        torch.zeros(3, requires_grad=True),
+        torch.nn.Parameter(torch.ones(3)),
+        torch.tensor([1.5, 2, 3]).bfloat16(),
+        torch.zeros(3, dtype=torch.uint16),
+        torch.zeros(3).to(torch.float8_e4m3fn),
+        torch.ones(3, dtype=torch.complex128),
+        torch.tensor([True, False, True]),
+        torch.zeros(3, 0),
+    ],
+)
+def test_leaves_of_every_kind(tmp_path: Path, leaf: Tensor) -> None:
+    TensorDict({"a": leaf}, [3]).memmap(tmp_path)
+    loaded = TensorDict.load(tmp_path)["a"]
+    assert loaded.dtype == leaf.dtype
+    assert loaded.shape == leaf.shape
+    raw = leaf.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).view(-1)
+    assert torch.equal(loaded.reshape(-1).view(torch.uint8), raw.view(torch.uint8))
+    assert not loaded.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("leaf", "error"),
+    [
+        (torch.eye(3).to_sparse(), RuntimeError),
+        (torch.zeros(3, device="meta"), NotImplementedError),
+    ],
+)
+def test_leaves_without_plain_values_are_refused(tmp_path: Path, leaf: Tensor, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        TensorDict({"z": torch.ones(3), "a": leaf}, [3]).memmap(tmp_path / "t")
+    assert os.listdir(tmp_path) == []
+
+
+def test_parts_are_read_alone(tmp_path: Path) -> None:
+    source = sample()
+    source["n", "e", "f"] = torch.ones(3)
+    source.memmap(tmp_path)
+    (tmp_path / "a.memmap").write_bytes(b"broken")
+    assert same(TensorDict.load_memmap(tmp_path, subpath="n"), source["n"])
+    assert same(TensorDict.load_memmap(tmp_path, subpath=("n", "e")), source["n", "e"])
+    assert same(TensorDict.load_memmap(tmp_path, subpath="n/e"), source["n", "e"])
+    for missing in ("zz", "n.e", ("n", "b"), "../x"):
+        with pytest.raises(ValueError, match="No tensordict found under subpath"):
+            TensorDict.load_memmap(tmp_path, subpath=missing)
+    for wrong in ((), ["n"]):
+        with pytest.raises(ValueError, match="subpath must be"):
+            TensorDict.load_memmap(tmp_path, subpath=wrong)
+
+
+def test_modes(tmp_path: Path) -> None:
+    sample().memmap(tmp_path)
+    TensorDict.load_memmap(tmp_path, mode="r")["a"].fill_(9)
+    assert torch.equal(TensorDict.load(tmp_path)["a"], torch.arange(3.0))
+    TensorDict.load_memmap(tmp_path, mode="r+")["a"].fill_(9)
+    assert torch.equal(TensorDict.load(tmp_path)["a"], torch.full((3,), 9.0))
+    with pytest.raises(ValueError, match="mode must be"):
+        TensorDict.load_memmap(tmp_path, mode="w")
+
+
+def test_into_another_tensordict(tmp_path: Path) -> None:
+    sample().memmap(tmp_path)
+    out = sample(5)
+    assert TensorDict.load_memmap(tmp_path, out=out) is out
+    assert same(out, sample())
+    target = TensorDict({"a": torch.zeros(3), "other": torch.zeros(3)}, [3])
+    assert target.load_memmap_(tmp_path) is target
+    assert same(target, sample())
+    with pytest.raises(RuntimeError, match="batch"):
+        TensorDict({}, [4]).load_memmap_(tmp_path)
+    with pytest.raises(RuntimeError, match="locked"):
+        target.lock_().load_memmap_(tmp_path)
+    with pytest.warns(DeprecationWarning, match="load_memmap_"):
+        sample().load_(tmp_path)
+    assert TensorDict.load_memmap(tmp_path, device="meta")["a"].device.type == "meta"
+
+
+def test_futures(tmp_path: Path) -> None:
+    future = sample().memmap(tmp_path / "a", return_early=True, num_threads=2)
+    assert isinstance(future, TensorDictFuture)
+    assert same(future.result(), sample())
+    source = sample()
+    assert source.memmap_(tmp_path / "b", return_early=True, num_threads=2).result() is source
+    assert not isinstance(sample().memmap(tmp_path / "c", return_early=True), TensorDictFuture)
+
+
+def test_functions_of_the_package(tmp_path: Path) -> None:
+    tensordict.save(sample(), tmp_path / "a")
+    assert same(tensordict.load(tmp_path / "a"), sample())
+    assert tensordict.memmap(sample(), tmp_path / "b").is_memmap()
+    assert same(tensordict.load_memmap(tmp_path / "b", subpath="n"), sample()["n"])
+    sample().dumps(tmp_path / "c")
+    assert same(TensorDict.load(tmp_path / "c"), sample())
+
+
+def test_entries_are_added(tmp_path: Path) -> None:
+    saved = sample().memmap(tmp_path)
+    made = saved.make_memmap("x", (3, 2), dtype=torch.int8)
+    assert type(made) is MemoryMappedTensor
+    assert saved["x"] is made
+    made.fill_(3)
+    saved.make_memmap_from_tensor(("n", "t"), torch.ones(3))
+    saved.make_memmap_from_tensor(("q", "r", "t"), torch.ones(3) * 2, copy_data=False)
+    assert saved.is_locked
+    assert saved["q", "r"].is_locked
+    assert saved["q", "r"].saved_path == tmp_path / "q" / "r"
+    saved.make_memmap_from_storage("s", torch.arange(3.0).untyped_storage(), (3,), dtype=torch.float32)
+    own = torch.UntypedStorage.from_file(str(tmp_path / "own.memmap"), True, 12)
+    saved.make_memmap_from_storage("own", own, (3,), dtype=torch.float32)
+    assert same(TensorDict.load(tmp_path), saved)
+    assert torch.equal(TensorDict.load(tmp_path)["x"], torch.full((3, 2), 3, dtype=torch.int8))
+    with pytest.raises(RuntimeError, match="already exists"):
+        saved.make_memmap("x", (3, 2))
+    with pytest.raises(RuntimeError, match="batch"):
+        saved.make_memmap("y", (4,))
+    with pytest.raises(RuntimeError, match="not permitted"):
+        saved.make_memmap_from_storage("y", torch.UntypedStorage.from_file(str(tmp_path / "no"), True, 12), (3,))
+    with pytest.raises(RuntimeError, match="within a memory-mapped"):
+        sample().make_memmap("y", (3,))
+    assert torch.equal(sample().memmap().make_memmap("y", (3,)), torch.zeros(3))
+
+
+def test_rows_are_appended(tmp_path: Path) -> None:
+    sample().memmap(tmp_path)
+    tensordict.append_memmap(tmp_path, sample(10))
+    loaded = TensorDict.load(tmp_path)
+    assert loaded.batch_size == (6,)
+    assert loaded["n"].batch_size == (6,)
+    assert torch.equal(loaded["a"], torch.tensor([0.0, 1, 2, 10, 11, 12]))
+    for rows in (sample()[0], sample().select("a"), TensorDict({**sample(), "a": torch.zeros(3, 2)}, [3])):
+        with pytest.raises(ValueError, match=r"append|Cannot append"):
+            tensordict.append_memmap(tmp_path, rows)
+    with pytest.raises(TypeError):
+        tensordict.append_memmap(tmp_path, torch.zeros(3))
+    with pytest.raises(ValueError, match="is not one"):
+        tensordict.append_memmap(tmp_path / "no", sample())
+    assert TensorDict.load(tmp_path).batch_size == (6,)
+
+
+def test_from_schema(tmp_path: Path) -> None:
+    schema = {"a": ((2,), torch.float32), ("m", "c"): ((), torch.bool)}
+    plain = TensorDict.from_schema(schema, batch_size=[3])
+    assert plain["a"].shape == (3, 2)
+    assert plain["m"].batch_size == (3,)
+    assert torch.equal(plain["m", "c"], torch.zeros(3, dtype=torch.bool))
+    mapped = TensorDict.from_schema(schema, batch_size=[3], storage="memmap", prefix=tmp_path)
+    assert mapped.is_memmap()
+    assert same(TensorDict.load(tmp_path), plain)
+    with pytest.raises(ValueError, match="Unknown storage backend"):
+        TensorDict.from_schema(schema, storage="cpu")
+
+
+def test_older_folders_are_read(tmp_path: Path) -> None:
+    """The reference's early versions wrote neither version nor class; and did not encode keys."""
+    meta = {
+        "x y": {"device": "cpu", "shape": [2], "dtype": "torch.int64", "is_nested": False},
+        "shape": [2],
+        "device": "cpu",
+        "_type": "<class 'tensordict._td.TensorDict'>",
+    }
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    (tmp_path / "x y.memmap").write_bytes(torch.arange(2).numpy().tobytes() + b"\n")
+    assert torch.equal(TensorDict.load(tmp_path)["x y"], torch.arange(2))
+
+
+def test_a_level_of_another_class_is_named(tmp_path: Path) -> None:
+    sample().memmap(tmp_path)
+    (tmp_path / "n" / "meta.json").write_text('{"_type": "<class \'x.Y\'>", "data": 1}')
+    with pytest.raises(RuntimeError, match=r"'n'.*x\.Y"):
+        TensorDict.load(tmp_path)
