@@ -103,9 +103,7 @@ class AccessOps(Waist):
             RuntimeError: the tensordict is locked, or the leading dimensions of `item` are not the batch size.
             KeyError: `key` is no key, or goes on below a leaf.
         """
-        if type(key) is str:
-            if inplace and key in self._fields():
-                return self.set_(key, item, non_blocking=non_blocking)
+        if type(key) is str and not (inplace and key in self._fields()):
             if self.is_locked:
                 self._check_unlocked()
             self._set_str(key, coerce(self, key, item, non_blocking))

@@ -282,23 +282,21 @@ class KeyOps(AccessOps):
         fields = self._fields()
         chosen: dict[str, Any] = {}
         below: dict[str, list[Path]] = {}
+        if strict:
+            for path in paths:
+                _must_have(self, path)
         for path in paths:
             name = path[0]
-            if name not in fields:
-                if strict:
-                    raise missing_key(name, type(self).__name__, fields)
-            elif len(path) == 1:
+            if name not in fields or (len(path) > 1 and not isinstance(fields[name], TensorCollection)):
+                continue
+            if len(path) == 1:
                 chosen[name] = fields[name]
                 below.pop(name, None)
             elif name not in chosen or name in below:
-                if not isinstance(fields[name], TensorCollection):
-                    if strict:
-                        raise KeyError(f"the entry {name!r} is a {type(fields[name]).__name__}: it has no entry {path[1:]!r}")
-                    continue
                 chosen.setdefault(name, None)
                 below.setdefault(name, []).append(path[1:])
         for name, rest in below.items():
-            chosen[name] = fields[name]._select(rest, strict)
+            chosen[name] = fields[name]._select(rest, False)
         return self._rebuild(chosen, self.batch_size, self.device, self._names)
 
     def _take_fields(self, other: Any) -> Self:
@@ -451,6 +449,14 @@ class KeyOps(AccessOps):
             part = rest.separates(*keys, default=default, strict=strict, filter_empty=not reproduce_struct)
             out.append(empty.clone(recurse=False).update(part) if empty is not None else part)
         return (*out, rest)
+
+
+def _must_have(node: Any, path: Path) -> None:
+    """Raises `KeyError` where there is no entry at `path`."""
+    try:
+        descend(node, path)
+    except _KeyThroughLeafError as error:
+        raise KeyError(*error.args) from error
 
 
 def _check_disjoint(paths: list[Path], done: str, error: type[Exception] = ValueError) -> None:

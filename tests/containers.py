@@ -1,0 +1,140 @@
+"""The containers that tests run on, and what holds for every tensordict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tensordict import TensorDict, TensorDictBase
+
+BATCH = (4, 3)
+
+
+def _leaf(*shape: int, start: float = 0.0) -> Tensor:
+    """Different numbers, some of them negative, none of them zero."""
+    return torch.linspace(-2, 3, torch.Size(shape).numel()).reshape(shape) + start + 0.013
+
+
+def flat() -> TensorDict:
+    return TensorDict({"a": _leaf(4, 3), "b": _leaf(4, 3, 2), "c": _leaf(4, 3, 1, 2, start=1)}, BATCH)
+
+
+def nested() -> TensorDict:
+    """Nodes with as many and with more batch dimensions, and an empty one."""
+    return TensorDict(
+        {
+            "a": _leaf(4, 3, 2),
+            "n": {"x": _leaf(4, 3), "m": TensorDict({"y": _leaf(4, 3, 2, 5), "z": _leaf(4, 3, 2)}, (4, 3, 2)), "e": {}},
+        },
+        BATCH,
+    )
+
+
+def locked() -> TensorDict:
+    return nested().lock_()
+
+
+def named() -> TensorDict:
+    td = nested()
+    td.names = ["rows", "columns"]
+    return td
+
+
+def placed() -> TensorDict:
+    """With a device."""
+    return TensorDict(nested(), BATCH, device="cpu")
+
+
+def strided() -> TensorDict:
+    """Leaves that are not contiguous."""
+    return TensorDict({"a": _leaf(3, 4).T, "n": {"x": _leaf(4, 3, 8)[..., ::2], "y": _leaf(1, 1, 2).expand(4, 3, 2)}}, BATCH)
+
+
+def view() -> TensorDictBase:
+    """A view at a slice: the leaves are views too."""
+    parent = TensorDict({"a": _leaf(6, 3, 2), "n": {"x": _leaf(6, 3)}}, (6, 3))
+    return parent._get_sub_tensordict(slice(1, 5))
+
+
+def gathered() -> TensorDictBase:
+    """A view at a list of rows: the leaves are copies, writes go to the parent."""
+    parent = TensorDict({"a": _leaf(6, 3, 2), "n": {"x": _leaf(6, 3)}}, (6, 3))
+    return parent._get_sub_tensordict(torch.tensor([5, 0, 3, 1]))
+
+
+# A later container adds a line here and is tested with every row.
+CONTAINERS: dict[str, Callable[[], Any]] = {
+    maker.__name__: maker for maker in (flat, nested, locked, named, placed, strided, view, gathered)
+}
+PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered")]
+
+
+def leaves(td: Any) -> dict[tuple[str, ...], Tensor]:
+    """The leaves by path, read entry by entry."""
+    out = {}
+    for key, value in td.items():
+        if isinstance(value, TensorDictBase):
+            out.update({(key, *path): leaf for path, leaf in leaves(value).items()})
+        else:
+            out[(key,)] = value
+    return out
+
+
+def nodes(td: Any) -> dict[tuple[str, ...], Any]:
+    """The nodes by path, the tensordict itself at the empty one."""
+    out = {(): td}
+    for key, value in td.items():
+        if isinstance(value, TensorDictBase):
+            out.update({(key, *path): node for path, node in nodes(value).items()})
+    return out
+
+
+def check(td: Any) -> None:
+    """What holds for every tensordict: batch sizes, names, devices and locks agree with those of all nodes below."""
+    batch, names = td.batch_size, td.names
+    assert type(batch) is torch.Size
+    assert len(names) == len(batch)
+    for value in td.values():
+        assert value.shape[: len(batch)] == batch
+        if isinstance(value, TensorDictBase):
+            assert value.names[: len(batch)] == names
+            assert value.is_locked or not td.is_locked
+            if td.device is not None:
+                assert value.device == td.device
+            check(value)
+        elif td.device is not None:
+            assert value.device == td.device
+
+
+def same(left: Any, right: Any) -> None:
+    """The same keys, batch sizes and leaves (dtype and values), at any depth."""
+    assert set(nodes(left)) == set(nodes(right))
+    for path, node in nodes(left).items():
+        assert node.batch_size == (right[path] if path else right).batch_size, path
+    mine, others = leaves(left), leaves(right)
+    assert set(mine) == set(others)
+    for path, leaf in mine.items():
+        torch.testing.assert_close(leaf, others[path], rtol=0, atol=0, equal_nan=True, msg=str(path))
+
+
+def snapshot(td: Any) -> Any:
+    """What a failing write must leave alone: the entries themselves, their values, and the state of each node."""
+    return (
+        {path: (id(leaf), leaf.clone()) for path, leaf in leaves(td).items()},
+        {path: (id(node), node.batch_size, node.names, list(node.keys()), node.is_locked) for path, node in nodes(td).items()},
+    )
+
+
+def unchanged(td: Any, before: Any) -> None:
+    assert nodes(td).keys() == before[1].keys()
+    for path, state in before[1].items():
+        node = nodes(td)[path]
+        assert (id(node), node.batch_size, node.names, list(node.keys()), node.is_locked) == state, path
+    now = leaves(td)
+    assert now.keys() == before[0].keys()
+    for path, (identity, value) in before[0].items():
+        assert id(now[path]) == identity, path
+        assert torch.equal(now[path], value), path
