@@ -3,11 +3,11 @@
 The native half of tensordict. Only `tensordict._kernel.native` imports it.
 """
 
-from _typeshed import SupportsGetItem
+from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Map", "Swap", "cat", "cat_dicts", "gather", "is_plain", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "pad", "pad_stack", "partition_greedy", "partition_kk", "register_plain_type", "runs_under", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Map", "Swap", "cat", "cat_dicts", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "pad", "pad_stack", "partition_greedy", "partition_kk", "register_plain_type", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -54,6 +54,21 @@ def is_plain(leaves: list[Any]) -> bool:
     """
     Whether the type of every leaf is exactly a plain one, and nothing is active that wants to see each leaf by itself: a
     mode, a functorch transform, a trace. Layout, device and gradient are not looked at.
+    """
+
+def key_file_name(key: str, robust_key: bool) -> str:
+    """
+    Name of the folder of a nested entry `key`; the file of a leaf has `.memmap` after it.
+    """
+
+def load_tree(path: str | PathLike[str], part: str, robust_key: bool, mode: str, map_leaves: bool) -> list[Any]:
+    """
+    Reads the tree in the folder `path`, or in its sub-folder `part`. Returns a list of levels, each a tuple of
+    `(parent, key, kind, folder, batch_size, device, names, fields, other)`.
+
+    `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf; the map is `None` for a leaf
+    without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
+    `(_type, _class, JSON of the metadata)`: such a level is not looked into.
     """
 
 def map_anonymous(bytes: SupportsIndex) -> tuple[Map, Descriptor]:
@@ -122,6 +137,17 @@ def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsInd
     """
     Cuts a sequence of lengths into the longest runs `(start, stop)` whose sums keep within the budget. A length above the
     budget is a run of its own.
+    """
+
+def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
+    """
+    Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
+    """
+
+def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
+    """
+    Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
+    folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.
     """
 
 def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:

@@ -43,7 +43,7 @@ class _FileHandler:
     @property
     def fd(self) -> int:
         """The descriptor, open as long as this object is there."""
-        return cast("int", self._descriptor.fileno())
+        return self._descriptor.fileno()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the bytes: a pickle may be read when this process is gone. Between processes see below."""

@@ -155,7 +155,9 @@ class MemmapOps(Waist):
 
         def work() -> Any:
             if prefix is None:
-                leaves = iter([MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype) for leaf in leaves_of(self)])
+                leaves: Iterator[Tensor] = iter(
+                    [MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype) for leaf in leaves_of(self)]
+                )
             else:
                 leaves = write(self, prefix, True, existsok, robust_key, empty=True)
             return _rebuilt(self, leaves, prefix)
