@@ -2,6 +2,7 @@ import copy
 import io
 import os
 import pickle
+import sys
 import threading
 from pathlib import Path
 
@@ -226,7 +227,7 @@ class TestFromFilename:
     def test_a_file_without_permission_is_read(self, tmp_path, monkeypatch):
         MemoryMappedTensor.ones(3, filename=tmp_path / "a")
         # The superuser may write every file.
-        monkeypatch.setattr("tensordict.memmap._is_writable", lambda path: False)
+        monkeypatch.setattr(sys.modules["tensordict.memmap"], "_is_writable", lambda path: False)
         made = MemoryMappedTensor.from_filename(tmp_path / "a", torch.float32, [3])
         made.fill_(2)
         assert np.fromfile(tmp_path / "a", np.float32).tolist() == [1, 1, 1]

@@ -208,7 +208,7 @@ TensorDict(
     fields={
         n: TensorDict(
             fields={
-                x: MemoryMappedTensor(shape=torch.Size([3, 4]), device=cpu, dtype=torch.float32, is_shared=False)},
+                x: MemoryMappedTensor(shape=torch.Size([3, 4]), device=cpu, dtype=torch.float32, is_shared=True)},
             batch_size=torch.Size([3]),
             device=cpu,
             is_shared=False)},

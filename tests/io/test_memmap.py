@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-import tensordict
 import torch
+from torch import Tensor
+
+import tensordict
 from tensordict import MemoryMappedTensor, TensorDict
 from tensordict._io.memmap import TensorDictFuture
-from torch import Tensor
 
 KEYS = [
     "a",
@@ -40,7 +41,7 @@ def sample(offset: float = 0.0) -> TensorDict:
 def same(left: TensorDict, right: TensorDict) -> bool:
     if left.batch_size != right.batch_size or set(left.keys()) != set(right.keys()):
         return False
-    pairs = [(left[key], right[key]) for key in left.keys()]
+    pairs = [(left[key], right[key]) for key in left]
     return all(torch.equal(a, b) if isinstance(a, Tensor) else same(a, b) for a, b in pairs)
 
 

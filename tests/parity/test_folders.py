@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tensordict import TensorDict
 
 REFERENCE = os.environ.get("TD_REFERENCE")
