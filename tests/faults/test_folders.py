@@ -38,7 +38,7 @@ def check(folder: Path) -> int:
     value = int(found["value"][0])
     nested = found["nested"]
     assert len(list(nested.keys())) == 20 + value % 3
-    for key in ("value", *(("nested", name) for name in nested)):
+    for key in ("value", *(("nested", name) for name in nested.keys())):
         assert bool((found[key] == value).all())
     hidden = [path for path in folder.rglob("*") if path.name.startswith(".")]
     assert hidden == []

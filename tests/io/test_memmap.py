@@ -41,7 +41,7 @@ def sample(offset: float = 0.0) -> TensorDict:
 def same(left: TensorDict, right: TensorDict) -> bool:
     if left.batch_size != right.batch_size or set(left.keys()) != set(right.keys()):
         return False
-    pairs = [(left[key], right[key]) for key in left]
+    pairs = [(left[key], right[key]) for key in left.keys()]
     return all(torch.equal(a, b) if isinstance(a, Tensor) else same(a, b) for a, b in pairs)
 
 

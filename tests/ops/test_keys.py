@@ -37,12 +37,12 @@ class TestViews:
     def test_length_and_membership(self):
         td = nested()
         assert (len(td.keys()), len(td.keys(True)), len(td.keys(True, True))) == (2, 7, 4)
-        assert "a" in td.keys()  # noqa: SIM118
+        assert "a" in td.keys()
         assert ("n", "m", "y") in td.keys(True)
         assert ("n", ("m", "y")) in td.keys(True)
         assert ("n", "q") not in td.keys(True)
         assert ("a", "q") not in td.keys(True)
-        assert ("n", "x") not in td
+        assert ("n", "x") not in td.keys()
         assert ("n", "m") not in td.keys(True, True)
 
     def test_sets(self):

@@ -143,7 +143,7 @@ class TestWriteInto:
     def test_at(self, index):
         td = nested()
         wanted = {path: leaf.clone() for path, leaf in leaves(td).items()}
-        marks = index if isinstance(index, tuple) and index[0] is not ... else index
+        marks = index
         if marks == (..., 1):
             marks = (slice(None), 1)
         for leaf in wanted.values():
