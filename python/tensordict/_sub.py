@@ -28,7 +28,7 @@ class _SubTensorDict(TensorDictBase):
     zero in all other rows. Every operation that gives a new tensordict gives a plain `TensorDict`.
     """
 
-    __slots__ = ("_extra", "_parsed", "_source", "idx")
+    __slots__ = ("__weakref__", "_extra", "_parsed", "_source", "idx")
 
     def __init__(self, source: TensorDictBase, idx: IndexType) -> None:
         self._source = source
@@ -160,4 +160,11 @@ class _SubTensorDict(TensorDictBase):
         raise RuntimeError("the names of a view at an index follow from its parent; they cannot be set")
 
     def _set_lock(self, locked: bool) -> None:
-        raise RuntimeError("a view at an index is locked as its parent is: lock or unlock the parent")
+        if locked != self._is_locked:
+            raise RuntimeError("a view at an index is locked as its parent is: lock or unlock the parent tensordict instead")
+
+    def clone(self, recurse: bool = True, **kwargs: Any) -> Self:
+        """A plain copy of the rows; without `recurse`, a view at the same index of a shallow copy of the parent."""
+        if recurse:
+            return super().clone(**kwargs)
+        return type(self)(self._source.clone(recurse=False), self.idx)

@@ -143,9 +143,7 @@ class TestWriteInto:
     def test_at(self, index):
         td = nested()
         wanted = {path: leaf.clone() for path, leaf in leaves(td).items()}
-        marks = index
-        if marks == (..., 1):
-            marks = (slice(None), 1)
+        marks = (slice(None), 1) if isinstance(index, tuple) and index[0] is ... else index
         for leaf in wanted.values():
             leaf[marks] = 0
         old = leaves(td)

@@ -199,7 +199,7 @@ class AccessOps(Waist):
             RuntimeError: `value` does not fit the rows.
         """
         target = descend(self, path_of(key))
-        if isinstance(target, Tensor) and isinstance(value, (list, tuple)):
+        if isinstance(target, Tensor) and not isinstance(value, (Tensor, int, float, complex)):
             value = as_tensor(str(key), value, target.device)
         target[index] = value
         return self

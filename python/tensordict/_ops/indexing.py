@@ -86,7 +86,7 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
     fresh: list[tuple[Any, str, Any]] = []
     if isinstance(value, (TensorCollection, Mapping)):
         if isinstance(value, TensorCollection):
-            _check_rows(node, index, value.batch_size)  # type: ignore[attr-defined]
+            value = _fit_rows(node, index, value)
         _plan_rows(node, index, value, copies, fresh)
     else:
         for leaf in leaves_of(node):
@@ -100,12 +100,17 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
         below._set_str(key, item)
 
 
-def _check_rows(node: Any, index: Index, batch_size: Size) -> None:
-    if len(batch_size) < len(index.prefix) or not broadcasts_to(batch_size, index.prefix):
+def _fit_rows(node: Any, index: Index, value: Any) -> Any:
+    """`value`, expanded to the rows at `index` if its batch size is not theirs."""
+    batch_size = value.batch_size
+    if batch_size == index.prefix:
+        return value
+    if not batch_size or not broadcasts_to(batch_size, index.prefix):
         raise RuntimeError(
             f"indexed destination TensorDict batch size is {index.prefix} (batch_size = {node.batch_size}, "
             f"index={index.key}), which differs from the source batch size {batch_size}"
         )
+    return value.expand(index.prefix)
 
 
 def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: list[tuple[Any, str, Any]]) -> None:

@@ -104,25 +104,16 @@ class LikeOps(Waist):
             kwargs["device"] = device
         if isinstance(data, TensorCollection):
             rows = zip(leaves_of(self), leaves_like(self, data))  # type: ignore[arg-type]
-            out = refill(self, (_detached_copy(leaf, value, kwargs) for leaf, value in rows))
+            out = refill(self, (leaf.new_tensor(value, **kwargs) for leaf, value in rows))
             out.batch_size = data.batch_size  # type: ignore[attr-defined]
             if "device" in kwargs:
                 out._label_device(as_device(kwargs["device"]))
             return out
         source = torch.as_tensor(data)
         label = as_device(kwargs.get("device", source.device))
-        out = map_leaves(self, lambda leaf: _detached_copy(leaf, source, {"device": label, **kwargs}))
+        out = map_leaves(self, lambda leaf: leaf.new_tensor(data, **{**kwargs, "device": label}))
         out._adopt_names(None)
         return _resized(out, source.shape, label)
-
-
-def _detached_copy(leaf: Tensor, value: Tensor, options: dict[str, Any]) -> Tensor:
-    """What `leaf.new_tensor(value)` gives, which warns of tensors."""
-    wanted = dict(options)
-    flag = wanted.pop("requires_grad", False)
-    wanted.pop("pin_memory", None)
-    wanted.setdefault("dtype", leaf.dtype)
-    return value.detach().to(copy=True, **wanted).requires_grad_(flag)
 
 
 def _resized(node: Any, batch_size: Size, device: torch.device | None) -> Any:

@@ -61,8 +61,12 @@ class LockOps(KeyOps):
         Raises:
             RuntimeError: this tensordict, or a node below it, is held by another locked tensordict.
         """
-        _check_unlock(self, None)
-        _unlock(self, None)
+        tree = _tree(self)
+        inside = set(map(id, tree))
+        for node in tree:
+            _check_unlock(node, inside)
+        for node in tree:
+            _unlock(node)
         self._rare["last_op"] = ("unlock_", (), None)
         return self
 
@@ -103,27 +107,32 @@ def lock_child(node: Any, child: Any) -> None:
     child._rare.setdefault("parents", []).append(weakref.ref(node))
 
 
-def _check_unlock(node: Any, parent: Any) -> None:
-    others = [holder for holder in _holders(node) if holder is not parent]
+def _tree(node: Any) -> list[Any]:
+    """`node` and all nodes below it."""
+    out = [node]
+    for child in nodes_in(node):
+        out.extend(_tree(child))
+    return out
+
+
+def _check_unlock(node: Any, inside: set[int]) -> None:
+    """Raises where a locked node that is not one of `inside` holds `node`."""
+    others = [holder for holder in _holders(node) if id(holder) not in inside]
     if others:
         raise RuntimeError(
             "Cannot unlock a tensordict that is part of a locked graph. Unlock the root tensordict first. If the "
             "tensordict is part of multiple graphs, group the graphs under a common tensordict and unlock this root. "
             f"The tensordict has the keys {sorted(node._fields())}, the one that holds it {sorted(others[0]._fields())}."
         )
-    for child in nodes_in(node):
-        _check_unlock(child, node)
 
 
-def _unlock(node: Any, parent: Any) -> None:
+def _unlock(node: Any) -> None:
     node._set_lock(False)
     rare = node._extra
     if rare is not None:
         rare.pop("parents", None)
         # Entries may change from here on, so it is no longer what its folder holds.
         rare.pop("memmap", None)
-    for child in nodes_in(node):
-        _unlock(child, node)
 
 
 def _inverse(name: str, *swap: int) -> Any:

@@ -79,7 +79,7 @@ class UpdateOps(AccessOps):
             clone: store copies of the leaves of the source.
             inplace: write into the storage of entries that exist.
             non_blocking: for moves between devices.
-            keys_to_update: if given, the only keys to take from the source.
+            keys_to_update: if given, the only keys to take from the source; a node that is new is taken as a whole.
             is_leaf: which classes of entries are replaced as a whole.
             update_batch_size: where the batch size of the source differs, take it; then the source must have all keys.
             ignore_lock: write also if this tensordict is locked.
@@ -216,8 +216,6 @@ class _UpdatePlan:
         if self._recurses(target, value):
             self.add(target, value, below)
             return
-        if below is not None and isinstance(value, (TensorCollection, Mapping)):
-            value = node._rebuild({}, node.batch_size, node.device).update(value, keys_to_update=below)
         if self.clone and hasattr(value, "clone"):
             value = value.clone()
         into = self.inplace and target is not None

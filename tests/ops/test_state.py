@@ -1,0 +1,108 @@
+"""State dicts and pickles."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import pickle
+
+import pytest
+import torch
+from containers import CONTAINERS, leaves, named, nested, same, snapshot, unchanged
+
+from tensordict import TensorDict
+
+
+class TestStateDict:
+    def test_flat(self):
+        td = nested()
+        state = td.state_dict()
+        assert type(state) is collections.OrderedDict
+        assert list(state) == ["a", "n.x", "n.m.y", "n.m.z"]
+        assert state["n.x"].data_ptr() == td["n", "x"].data_ptr()
+        assert state._metadata[""]["batch_size"] == (4, 3)
+        assert list(td.state_dict(prefix="p.")) == ["p.a", "p.n.x", "p.n.m.y", "p.n.m.z"]
+        assert td.state_dict(keep_vars=True)["a"] is td["a"]
+
+    def test_nested(self):
+        state = nested().state_dict(flatten=False)
+        assert set(state) == {"a", "n"}
+        assert set(state["n"]["m"]) == {"y", "z"}
+
+    def test_detached(self):
+        td = nested()
+        td["a"].requires_grad_()
+        assert not td.state_dict()["a"].requires_grad
+
+    @pytest.mark.parametrize("flatten", [True, False])
+    def test_round_trip(self, flatten):
+        td, target = nested(), nested().zero_()
+        old = leaves(target)
+        assert target.load_state_dict(td.state_dict(flatten=flatten)) is target
+        same(target, td)
+        for path, leaf in leaves(target).items():
+            assert leaf is old[path]
+
+    def test_locked(self):
+        target = nested().zero_().lock_()
+        target.load_state_dict(nested().state_dict())
+        same(target, nested())
+
+    def test_assign(self):
+        td, target = nested(), nested().zero_()
+        state = td.state_dict()
+        target.load_state_dict(state, assign=True)
+        assert target["a"] is state["a"]
+
+    def test_batch_size_comes_along(self):
+        target = TensorDict({"a": torch.zeros(3)})
+        target.load_state_dict(TensorDict({"a": torch.ones(3)}, [3]).state_dict())
+        assert target.batch_size == (3,)
+
+    def test_keys_with_dots(self):
+        td = TensorDict({"a.b": torch.ones(2), "n": {"c.d": torch.ones(2)}}, [2])
+        target = td.clone().zero_()
+        same(target.load_state_dict(td.state_dict()), td)
+
+    @pytest.mark.parametrize("change", [lambda td: td.select("a"), lambda td: td.set("more", torch.ones(4, 3))])
+    def test_other_keys(self, change):
+        td = nested()
+        before = snapshot(td)
+        with pytest.raises(RuntimeError, match="key sets"):
+            td.load_state_dict(change(nested()).state_dict())
+        unchanged(td, before)
+        td.load_state_dict(change(nested()).zero_().state_dict(), strict=False)
+        assert not td["a"].any()
+
+    def test_in_a_file(self, tmp_path):
+        torch.save(nested().state_dict(), tmp_path / "state.pt")
+        target = nested().zero_()
+        target.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=False))
+        same(target, nested())
+
+
+class TestPickle:
+    @pytest.mark.parametrize("container", ["flat", "nested", "locked", "named", "placed", "strided"])
+    @pytest.mark.parametrize("how", [lambda td: pickle.loads(pickle.dumps(td)), copy.deepcopy])
+    def test_round_trip(self, container, how):
+        td = CONTAINERS[container]()
+        out = how(td)
+        same(out, td)
+        assert type(out) is TensorDict
+        assert (out.device, out.names) == (td.device, td.names)
+        out.unlock_()
+        out["new"] = torch.ones(4, 3)
+
+    def test_shared_leaves_stay_shared(self):
+        td = TensorDict({"a": torch.ones(3)}, [3])
+        td["b"] = td["a"]
+        out = pickle.loads(pickle.dumps(td))
+        out["a"].zero_()
+        assert not out["b"].any()
+
+    def test_names_of_nodes(self):
+        assert pickle.loads(pickle.dumps(named()))["n", "m"].names == ["rows", "columns", None]
+
+    def test_torch_save(self, tmp_path):
+        torch.save(nested(), tmp_path / "td.pt")
+        same(torch.load(tmp_path / "td.pt", weights_only=False), nested())
