@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from containers import CONTAINERS, check, leaves, named, nested, same
 
+from containers import CONTAINERS, check, leaves, named, nested, same
 from tensordict import TensorDict
 
 
@@ -74,8 +74,10 @@ class TestNone:
         assert set(out.keys(True)) == {"n", ("n", "x"), ("n", "e")}
 
     def test_nothing_left(self):
-        assert nested().apply(lambda leaf: None) is None
+        td = nested().exclude(("n", "e"))
+        assert td.apply(lambda leaf: None) is None
         assert nested().apply(lambda leaf: None, filter_empty=True) is None
+        assert set(nested().apply(lambda leaf: None).keys(True)) == {"n", ("n", "e")}
         out = nested().apply(lambda leaf: None, filter_empty=False)
         assert set(out.keys(True)) == {"n", ("n", "m"), ("n", "e")}
 

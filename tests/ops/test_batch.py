@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from containers import CONTAINERS, check, named, nested, snapshot, unchanged
 
+from containers import CONTAINERS, check, named, nested, snapshot, unchanged
 from tensordict import TensorDict
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from containers import CONTAINERS, check, leaves, named, nested
 
 import tensordict
+from containers import CONTAINERS, check, leaves, named, nested
 from tensordict import TensorDict
 
 CASTS = {

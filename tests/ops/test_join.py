@@ -119,7 +119,15 @@ class TestRefused:
         with pytest.raises(RuntimeError, match="batch dimensions"):
             torch.cat([td, td[:2]], 1)
 
-    @pytest.mark.parametrize("change", [lambda td: td.exclude("a"), lambda td: td.set(("n", "new"), torch.ones(4, 3))])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda td: td.exclude("a"),
+            lambda td: td.set(("n", "new"), torch.ones(4, 3)),
+            lambda td: td.rename_key_("a", "b"),
+            lambda td: td.rename_key_(("n", "m", "y"), ("n", "m", "w")),
+        ],
+    )
     def test_keys(self, change):
         for items in ([nested(), change(nested())], [change(nested()), nested()]):
             with pytest.raises(RuntimeError, match="exclusive"):

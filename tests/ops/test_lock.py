@@ -221,7 +221,7 @@ class TestWith:
 
     def test_an_error_inside_brings_nothing_back(self):
         td = nested()
-        with pytest.raises(ZeroDivisionError), td.view(12) as inner:
+        with pytest.raises(ZeroDivisionError), td.view(12) as inner:  # noqa: PT012
             inner["new"] = torch.ones(12)
             1 / 0  # noqa: B018
         assert "new" not in td

@@ -8,8 +8,8 @@ import pickle
 
 import pytest
 import torch
-from containers import CONTAINERS, leaves, named, nested, same, snapshot, unchanged
 
+from containers import CONTAINERS, leaves, named, nested, same, snapshot, unchanged
 from tensordict import TensorDict
 
 

@@ -115,7 +115,16 @@ def test_structure_is_that_of_the_parent():
 
 def test_results_are_plain(index):
     sub = parent()._get_sub_tensordict(index)
-    for out in (sub + 1, sub.clone(), sub.select("n"), sub.exclude("a"), sub[:1], sub.to_tensordict(), sub == sub, sub.unsqueeze(0)):
+    for out in (
+        sub + 1,
+        sub.clone(),
+        sub.select("n"),
+        sub.exclude("a"),
+        sub[:1],
+        sub.to_tensordict(),
+        sub == sub,
+        sub.unsqueeze(0),
+    ):
         assert type(out) is TensorDict
         assert all(type(node) is TensorDict for node in out.values() if not isinstance(node, torch.Tensor))
 

@@ -48,7 +48,9 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
 
 
 def _alike(nodes: list[Any], gap: int | None) -> bool:
-    """Whether all nodes have the same batch size, other than in the dimension `gap`."""
+    """Whether all are nodes of the same batch size, other than in the dimension `gap`."""
+    if not all([isinstance(node, TensorCollection) for node in nodes]):
+        return False
     sizes = [list(node.batch_size) for node in nodes]
     if gap is not None:
         for size in sizes:
