@@ -63,39 +63,73 @@ def flatten_with_keys(node: TensorDict) -> tuple[list[tuple[Any, Any]], Context]
 
 
 def unflatten(values: Any, context: Context) -> TensorDict:
-    """A node of other entries; its batch size follows from their number of dimensions.
+    """A node of other entries; its batch size follows from their shapes.
 
     Entries that are no tensors are taken as they are: torch itself builds trees of dimensions and of specs.
     """
     entries = list(values)
     fields = dict(zip(context.keys, entries))
-    batch_size = context.batch_size
-    change = _dims_gained(entries, context.shapes)
-    if change:
-        batch_size = _batch_size(entries, context, change)
+    batch_size, names = context.batch_size, context.names
+    if any([shape is not None and getattr(value, "shape", shape) != shape for value, shape in zip(entries, context.shapes)]):
+        batch_size = _batch_size(entries, context)
+        if len(batch_size) != len(context.batch_size):
+            names = None
+        if batch_size != context.batch_size:
+            fields = {key: _follow(value, context.batch_size, batch_size) for key, value in fields.items()}
     device = context.device
     if device is not None and not all(getattr(value, "device", device) == device for value in entries):
         device = None
-    return TensorDict._new(fields, batch_size, device, None if change else context.names)
+    return TensorDict._new(fields, batch_size, device, names)
 
 
-def _dims_gained(entries: list[Any], shapes: list[Size | None]) -> int:
-    """How many dimensions each entry has more than it had, if all tell the same, else 0."""
-    pairs = zip(entries, shapes)
-    gained = {len(value.shape) - len(shape) for value, shape in pairs if shape is not None and hasattr(value, "shape")}
-    return gained.pop() if len(gained) == 1 else 0
+def _batch_size(entries: list[Any], context: Context) -> Size:
+    """The batch size of entries of other shapes than before.
 
-
-def _batch_size(entries: list[Any], context: Context, change: int) -> Size:
+    Where all have one dimension fewer or more, in front of the same features, it is that of the batch: so does vmap. Else
+    it is what they share of as many dimensions as there were.
+    """
     dims = len(context.batch_size)
-    size = Size(entries[0].shape[: max(dims + change, 0)])
-    for value, shape in zip(entries, context.shapes):
-        if shape is not None and value.shape[len(size) :] != shape[dims:] and change in (1, -1):
+    pairs = [
+        (value.shape, shape)
+        for value, shape in zip(entries, context.shapes)
+        if shape is not None and hasattr(value, "shape") and not _is_bare(value)
+    ]
+    gained = {len(new) - len(old) for new, old in pairs}
+    change = gained.pop() if len(gained) == 1 else 0
+    if change in (1, -1):
+        size = Size(pairs[0][0][: max(dims + change, 0)])
+        if all([new[: len(size)] == size and new[len(size) :] == old[dims:] for new, old in pairs]):
+            return size
+        if any(map(_is_mapped, entries)):
             raise RuntimeError(
-                f"an entry of shape {shape} with the batch size {context.batch_size} came back with the shape {value.shape}: "
-                "torch.vmap can only map over batch dimensions of a tensordict (see in_dims and out_dims)"
+                f"the entries {context.keys} of shapes {[old for _, old in pairs]} with the batch size {context.batch_size} came "
+                f"back with the shapes {[new for new, _ in pairs]}: torch.vmap can only map over batch dimensions of a "
+                "tensordict (see in_dims)"
             )
-    return size
+    shared = list(pairs[0][0][:dims]) if pairs else list(context.batch_size)
+    for new, _ in pairs:
+        while tuple(new[: len(shared)]) != tuple(shared):
+            shared.pop()
+    return Size(shared)
+
+
+def _is_bare(value: Any) -> bool:
+    """Whether `value` is a node without leaves: no dimension of it was mapped."""
+    return isinstance(value, TensorDict) and value.is_empty()
+
+
+def _is_mapped(value: Any) -> bool:
+    if isinstance(value, TensorDict):
+        return any(map(_is_mapped, value._tensordict.values()))
+    return isinstance(value, torch.Tensor) and torch._C._functorch.is_batchedtensor(value)
+
+
+def _follow(value: Any, before: Size, after: Size) -> Any:
+    """`value`, or if it is a node without leaves one with the batch size that its parent has now."""
+    if not _is_bare(value):
+        return value
+    fields = {key: _follow(below, before, after) for key, below in value._tensordict.items()}
+    return TensorDict._new(fields, Size(after + value._batch_size[len(before) :]), value._device)
 
 
 def register() -> None:
