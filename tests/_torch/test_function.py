@@ -67,7 +67,7 @@ def test_full_like():
 
 @pytest.mark.parametrize("function", [torch.matmul, torch.linalg.norm, torch.nn.functional.relu])
 def test_without_a_meaning(function):
-    with pytest.raises(TypeError, match="no implementation|handlers returned NotImplemented"):
+    with pytest.raises(TypeError, match=r"no implementation|handlers returned NotImplemented"):
         function(nested(), nested()) if function is torch.matmul else function(nested())
 
 

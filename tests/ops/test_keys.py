@@ -42,7 +42,7 @@ class TestViews:
         assert ("n", ("m", "y")) in td.keys(True)
         assert ("n", "q") not in td.keys(True)
         assert ("a", "q") not in td.keys(True)
-        assert ("n", "x") not in td.keys()  # noqa: SIM118
+        assert ("n", "x") not in td.keys()
         assert ("n", "m") not in td.keys(True, True)
 
     def test_sets(self):

@@ -45,7 +45,10 @@ def in_reference(code: str, *arguments: str) -> None:
 
 @pytest.mark.parametrize("robust", [True, False])
 def test_theirs_is_read_here(tmp_path: Path, robust: bool) -> None:
-    code = "s = sample() if sys.argv[2] == 'True' else sample().exclude('a/b')\ns.memmap(sys.argv[1], robust_key=sys.argv[2] == 'True')"
+    code = (
+        "s = sample() if sys.argv[2] == 'True' else sample().exclude('a/b')\n"
+        "s.memmap(sys.argv[1], robust_key=sys.argv[2] == 'True')"
+    )
     in_reference(code, str(tmp_path / "t"), str(robust))
     scope: dict[str, object] = {}
     exec(SAMPLE, scope)

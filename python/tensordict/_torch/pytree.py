@@ -102,8 +102,8 @@ def _batch_size(entries: list[Any], context: Context) -> Size:
             return size
         if any(map(_is_mapped, entries)):
             raise RuntimeError(
-                f"the entries {context.keys} of shapes {[old for _, old in pairs]} with the batch size {context.batch_size} came "
-                f"back with the shapes {[new for new, _ in pairs]}: torch.vmap can only map over batch dimensions of a "
+                f"the entries {context.keys} of shapes {[old for _, old in pairs]} with the batch size {context.batch_size} "
+                f"came back with the shapes {[new for new, _ in pairs]}: torch.vmap can only map over batch dimensions of a "
                 "tensordict (see in_dims)"
             )
     shared = list(pairs[0][0][:dims]) if pairs else list(context.batch_size)
