@@ -207,7 +207,7 @@ impl TreeSchema {
                     what: Mismatch::OnlyInFirst,
                 }),
                 (FieldSchema::Tree(first), Some(FieldSchema::Tree(second))) => {
-                    first.compare(second, path, found)
+                    first.compare(second, path, found);
                 }
                 (FieldSchema::Leaf(first), Some(FieldSchema::Leaf(second))) => {
                     first.compare(second, path, found);

@@ -10,7 +10,7 @@ use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{Found, ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};
 
-fn level<'a>(parent: Option<usize>, key: &'a str, after: usize) -> SaveLevel<'a> {
+fn level(parent: Option<usize>, key: &str, after: usize) -> SaveLevel<'_> {
     SaveLevel {
         parent,
         key: key.into(),

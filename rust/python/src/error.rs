@@ -21,16 +21,18 @@ fn raise_as(error: &Error, text: String) -> PyErr {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
         },
-        Error::EmptyKey | Error::EmptySeparator | Error::NoParts => PyValueError::new_err(text),
         Error::FlattenCollision { .. } | Error::KeyCollision { .. } | Error::MissingKey { .. } => {
             PyKeyError::new_err(text)
         }
         Error::Key { source, .. } => raise_as(source, text),
         Error::Missing { .. } | Error::NoMetadata { .. } => PyFileNotFoundError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
-        Error::FileCollision { .. }
+        Error::EmptyKey
+        | Error::EmptySeparator
+        | Error::FileCollision { .. }
         | Error::Json { .. }
         | Error::Metadata { .. }
+        | Error::NoParts
         | Error::UnknownDType { .. }
         | Error::UnsafeName { .. } => PyValueError::new_err(text),
         _ => PyRuntimeError::new_err(text),

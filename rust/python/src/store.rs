@@ -4,6 +4,11 @@
 //! level. Tensors are read where they lie; what cannot be read so (another device, gaps, a subclass) is given to a Python
 //! function first, which returns a tensor that can.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "what Python passes is extracted into values"
+)]
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -69,6 +74,9 @@ impl DTypes {
     }
 }
 
+/// The JSON of a level that is no plain dictionary, and the files beside it, each with its name and bytes.
+type OtherPlan = (String, Vec<(String, Vec<u8>)>);
+
 /// A level as Python hands it over.
 #[derive(FromPyObject)]
 pub(crate) struct LevelPlan(
@@ -84,27 +92,24 @@ pub(crate) struct LevelPlan(
     /// `_type` and `_class`, where it is a dictionary of another class.
     Option<(String, Option<String>)>,
     /// JSON of its metadata, where it is no plain dictionary, and files beside that.
-    Option<(String, Vec<(String, Vec<u8>)>)>,
+    Option<OtherPlan>,
 );
 
 impl LevelPlan {
     fn level(self) -> PyResult<SaveLevel<'static>> {
         let Self(parent, key, kind, shape, names, after, class, other) = self;
-        let (meta, files) = match other {
-            Some((text, files)) => {
-                let path = std::path::Path::new("metadata");
-                let meta = Metadata::parse(text.as_bytes(), path).map_err(|error| raise(&error))?;
-                (meta, files)
+        let (meta, files) = if let Some((text, files)) = other {
+            let path = std::path::Path::new("metadata");
+            let meta = Metadata::parse(text.as_bytes(), path).map_err(|error| raise(&error))?;
+            (meta, files)
+        } else {
+            let mut meta = Metadata::plain(shape);
+            meta.names = names;
+            if let Some((type_name, class_name)) = class {
+                meta.kind = type_name;
+                meta.class = class_name;
             }
-            None => {
-                let mut meta = Metadata::plain(shape);
-                meta.names = names;
-                if let Some((type_name, class_name)) = class {
-                    meta.kind = type_name;
-                    meta.class = class_name;
-                }
-                (meta, Vec::new())
-            }
+            (meta, Vec::new())
         };
         Ok(SaveLevel {
             parent,
@@ -123,6 +128,10 @@ type LeafPlan<'py> = (usize, String, Bound<'py, PyAny>, Option<PathBuf>);
 /// How Python wants it saved.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own in Python"
+)]
 pub(crate) struct Options {
     robust_key: bool,
     copy_existing: bool,
