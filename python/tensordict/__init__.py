@@ -13,7 +13,7 @@ from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_t
 from tensordict._td import TensorDict
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
-from tensordict.functional import cat, collate, from_dict, fromkeys, make_tensordict, stack
+from tensordict.functional import cat, collate, from_dict, fromkeys, group_by, make_tensordict, merge_tensordicts, stack
 from tensordict.memmap import MemoryMappedTensor
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "fromkeys",
     "get_defaults_to_none",
     "get_printoptions",
+    "group_by",
     "is_bool",
     "is_floating",
     "is_inexact",
@@ -43,6 +44,7 @@ __all__ = [
     "load_memmap",
     "make_tensordict",
     "memmap",
+    "merge_tensordicts",
     "parse_tensor_dict_string",
     "save",
     "set_get_defaults_to_none",

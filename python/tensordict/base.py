@@ -17,6 +17,7 @@ from tensordict._ops.apply import ApplyOps
 from tensordict._ops.autograd import AutogradOps
 from tensordict._ops.batch import BatchOps
 from tensordict._ops.cast import CastOps
+from tensordict._ops.choose import ChooseOps
 from tensordict._ops.compare import CompareOps
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.join import JoinOps
@@ -42,6 +43,7 @@ __all__ = [
 
 class TensorDictBase(
     ShapeOps,
+    ChooseOps,
     IndexOps,
     UpdateOps,
     LockOps,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
 from tensordict._types import Key
 from tensordict.data.collate import collate
 
-__all__ = ["cat", "collate", "from_dict", "fromkeys", "make_tensordict", "stack"]
+__all__ = ["cat", "collate", "from_dict", "fromkeys", "group_by", "make_tensordict", "merge_tensordicts", "stack"]
 
 
 def from_dict(
@@ -43,6 +46,98 @@ def make_tensordict(
     """A tensordict of a nested dict, of keywords, or of both, where the dict wins (see `TensorDict.from_dict`)."""
     source = kwargs if input_dict is None else {**kwargs, **input_dict}
     return TensorDict.from_dict(source, batch_size=batch_size, device=device, auto_batch_size=auto_batch_size)
+
+
+def merge_tensordicts(*tensordicts: Any, callback_exist: Callable[[Any, Any], Any] | None = None) -> TensorDict:
+    """The entries of several tensordicts in one; of a key in several, the first one's, or what a function says.
+
+    Args:
+        *tensordicts: at least two.
+        callback_exist: called with the two leaves of a key that is there already; gives the one to keep.
+
+    Raises:
+        RuntimeError: fewer than two tensordicts, or an entry does not fit the batch size of the first.
+    """
+    if len(tensordicts) < 2:
+        raise RuntimeError(f"at least 2 tensordicts must be provided, got {len(tensordicts)}")
+    out = tensordicts[0].copy()
+    for other in tensordicts[1:]:
+        for key, value in other.items(True, True):
+            known = out.get(key, None)
+            if known is None:
+                out.set(key, value)
+            elif callback_exist is not None:
+                out.set(key, callback_exist(known, value))
+    return out
+
+
+def group_by(tensordict: Any, key: Key) -> tuple[Tensor, tuple[Any, ...]]:
+    """The rows along the first batch dimension grouped by the values that they have under `key`.
+
+    Returns:
+        The values, sorted, and for each the tensordict of its rows, in their order.
+
+    Raises:
+        KeyError: there is no tensor under `key`.
+    """
+    values = tensordict.get(key, None)
+    if not isinstance(values, Tensor):
+        raise KeyError(f"the key {key!r} names no tensor of the tensordict")
+    found, places, counts = torch.unique(values, dim=0, return_inverse=True, return_counts=True)
+    order = torch.argsort(places, stable=True)
+    return found, tensordict[order].split(counts.tolist())
+
+
+def _rows(tensordict: Any, key: Key, dim: int, missing: str) -> Tensor:
+    values = tensordict.get(key, None)
+    if not isinstance(values, Tensor):
+        raise KeyError(missing)
+    dims = tensordict.batch_dims
+    if not -dims <= dim < dims:
+        raise ValueError(
+            f"The specified dimension '{dim}' is invalid for an input TensorDict with batch size '{tensordict.batch_size}'."
+        )
+    return values.movedim(dim % dims, 0).flatten(1) if values.ndim > 1 else values
+
+
+def isin(input: Any, reference: Any, key: Key, dim: int = 0) -> Tensor:
+    """Which rows of `input` along a batch dimension have under `key` what some row of `reference` has.
+
+    Returns:
+        Booleans of shape `(input.batch_size[dim],)`.
+
+    Raises:
+        KeyError: there is no tensor under `key`.
+        ValueError: `dim` is no batch dimension.
+    """
+    mine = _rows(input, key, dim, f"Key '{key}' not found in input or not a tensor.")
+    theirs = _rows(reference, key, dim, f"Key '{key}' not found in reference or not a tensor.")
+    _, places = torch.unique(torch.cat([mine, theirs]), dim=0, return_inverse=True)
+    return torch.isin(places[: len(mine)], places[len(mine) :])
+
+
+def remove_duplicates(input: Any, key: Key, dim: int = 0, *, return_indices: bool = False) -> Any:
+    """The first row along a batch dimension for each value under `key`, in the order of the values.
+
+    Args:
+        input: the tensordict.
+        key: the key of a tensor.
+        dim: the batch dimension.
+        return_indices: also give for each row of `input` the row of the result that has its value.
+
+    Raises:
+        KeyError: there is no tensor under `key`.
+        ValueError: `dim` is no batch dimension.
+    """
+    if key not in input:
+        raise KeyError(f"The key '{key}' does not exist in the TensorDict.")
+    rows = _rows(input, key, dim, f"The key '{key}' does not point to a tensor in the TensorDict.")
+    _, places = torch.unique(rows, dim=0, sorted=True, return_inverse=True)
+    order = torch.arange(len(places), device=places.device)
+    count = int(places.max()) + 1 if len(places) else 0
+    first = order.new_full((count,), len(places)).scatter_reduce(0, places, order, "amin")
+    index = (slice(None),) * (dim % input.batch_dims) + (first,)
+    return (input[index], places) if return_indices else input[index]
 
 
 def stack(input: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:

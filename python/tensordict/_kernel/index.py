@@ -64,6 +64,24 @@ def parse(index: Any, batch_size: Size) -> Index:
     return _parse_tuple((index,), batch_size, dims)
 
 
+def batch_size_at(batch_size: Sequence[int], index: Any) -> Size:
+    """The shape of a tensor of shape `batch_size` at `index`; raises as `parse` does."""
+    return parse(index, Size(batch_size)).prefix
+
+
+def without_ellipsis(index: Any, batch_size: Sequence[int]) -> tuple[Any, ...]:
+    """`index` as a tuple in which full slices stand for the ellipsis; raises `IndexError` where it has too many elements."""
+    items = index if isinstance(index, tuple) else (index,)
+    if not any(item is Ellipsis for item in items):
+        return items
+    widths = [_width(_as_item(item)) for item in items if item is not Ellipsis]
+    fill = (slice(None),) * (len(batch_size) - sum(widths))
+    at = next(place for place, item in enumerate(items) if item is Ellipsis)
+    if sum(widths) > len(batch_size) or any(item is Ellipsis for item in items[at + 1 :]):
+        raise IndexError(f"the index {index} has too many elements, or two ellipses, for the batch size {tuple(batch_size)}")
+    return (*items[:at], *fill, *items[at + 1 :])
+
+
 def _parse_int(index: int, batch_size: Size, dims: int) -> Index:
     if not dims:
         raise _no_batch(index)

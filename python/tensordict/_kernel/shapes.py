@@ -21,6 +21,36 @@ def shape_of(value: Tensor) -> Size:
     return Size(sizes)
 
 
+def expand_as_right(tensor: Tensor, dest: Tensor) -> Tensor:
+    """`tensor` with dimensions added on the right and expanded to the shape of `dest`; storage is shared.
+
+    Raises:
+        RuntimeError: the shape of `tensor` is not that of the leading dimensions of `dest`, up to sizes of 1.
+
+    >>> import torch
+    >>> expand_as_right(torch.tensor([True, False]), torch.zeros(2, 3)).shape
+    torch.Size([2, 3])
+    """
+    if dest.ndim < tensor.ndim:
+        raise RuntimeError(
+            "expand_as_right requires the destination tensor to have at least as many dimensions as the input tensor, got "
+            f"tensor.ndimension()={tensor.ndim} and dest.ndimension()={dest.ndim}"
+        )
+    if not broadcasts_to(tensor.shape, dest.shape[: tensor.ndim]):
+        raise RuntimeError(f"tensor shape is incompatible with dest shape, got: tensor.shape={tensor.shape}, dest={dest.shape}")
+    return expand_right(tensor, dest.shape)
+
+
+def expand_right(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """`tensor` with dimensions added on the right and expanded to `shape`; storage is shared.
+
+    Raises:
+        RuntimeError: the tensor does not expand to `shape`.
+    """
+    wide = tensor.reshape(tensor.shape + (1,) * (len(shape) - tensor.ndim))
+    return wide.expand(tuple(shape))
+
+
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Whether a tensor of `shape` can be expanded to `target`."""
     if len(shape) > len(target):

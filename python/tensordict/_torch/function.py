@@ -40,6 +40,7 @@ METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (torch.clone, TensorDictBase.clone),
     (torch.div, TensorDictBase.div),
     (torch.flatten, TensorDictBase.flatten),
+    (torch.gather, TensorDictBase.gather),
     (torch.lerp, TensorDictBase.lerp),
     (torch.mean, TensorDictBase.mean),
     (torch.mul, TensorDictBase.mul),
@@ -66,4 +67,13 @@ LIKE = (
 
 TORCH_FUNCTIONS.update(METHODS)
 TORCH_FUNCTIONS.update({function: like(function) for function in LIKE})
+
+
+def _where(condition: Any, input: Any, other: Any, *, out: Any = None) -> Any:
+    if not isinstance(input, TensorDictBase):
+        return NotImplemented
+    return input.where(condition, other, out=out)
+
+
+TORCH_FUNCTIONS[torch.where] = _where
 TORCH_FUNCTIONS.update({torch.stack: _stack, torch.cat: _cat, torch.concat: _cat, torch.concatenate: _cat})

@@ -1,0 +1,134 @@
+"""Choosing elements: gather, masks, where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.shapes import expand_as_right
+from tensordict._ops.indexing import IndexOps
+from tensordict._ops.waist import leaves_of, map_leaves, transform
+from tensordict._types import TensorCollection
+
+
+class ChooseOps(IndexOps):
+    """Elements by index along a dimension, by a mask, or from one of two tensordicts."""
+
+    __slots__ = ()
+
+    def gather(self, dim: int, index: Tensor, out: Any = None, *, inplace: bool = False) -> Self:
+        """`torch.gather` of each leaf along a batch dimension.
+
+        Args:
+            dim: a batch dimension.
+            index: integers, with as many dimensions as the batch; all features of the chosen elements are taken.
+            out: a tensordict to write the result into.
+            inplace: take the result's leaves and batch size into this tensordict and return it.
+
+        Raises:
+            RuntimeError: `dim` is no batch dimension, `index` has another number of dimensions, or is out of bounds.
+        """
+        dims = len(self.batch_size)
+        if not -dims <= dim < dims:
+            raise RuntimeError(f"Cannot gather tensordict with shape {self.batch_size} along dim {dim}.")
+        if index.ndim != dims:
+            raise RuntimeError(f"gather needs an index of {dims} dimensions, as the batch has; got the shape {index.shape}")
+        at = dim % dims
+        where = index if index.dtype is torch.int64 else index.long()
+
+        def leaf(value: Any) -> Any:
+            spread = expand_as_right(where, value.new_empty(()).expand(where.shape + value.shape[dims:]))
+            return value.gather(at, spread)
+
+        result = transform(self, Change(leaf, dims, Size(index.shape), range(dims)))
+        if inplace:
+            return self._become(result)
+        return result if out is None else out.update_(result)
+
+    def masked_select(self, mask: Tensor, *, inplace: bool = False) -> Self:
+        """The rows at a boolean mask over the leading batch dimensions, one after the other: `td[mask]`.
+
+        Args:
+            mask: the mask.
+            inplace: take the rows and their batch size into this tensordict and return it.
+
+        Raises:
+            IndexError: the mask has another shape than the batch dimensions that it covers.
+        """
+        result = self._get_rows(mask)
+        return self._become(result) if inplace else result
+
+    def _become(self, result: Any) -> Self:
+        """Takes over the entries and the batch size of `result`."""
+        self._take_fields(result)
+        self._set_batch_size(result.batch_size)
+        self._set_names(result._names)
+        return self
+
+    def masked_fill_(self, mask: Tensor, value: Any) -> Self:
+        """Writes a number into all elements at a boolean mask over the leading batch dimensions. Also if locked.
+
+        Raises:
+            RuntimeError: the mask does not fit the batch size.
+        """
+        for leaf in leaves_of(self):
+            leaf.masked_fill_(expand_as_right(mask, leaf), value)
+        return self
+
+    def masked_fill(self, mask: Tensor, value: Any) -> Self:
+        """A copy with a number in all elements at a boolean mask over the leading batch dimensions.
+
+        Raises:
+            RuntimeError: the mask does not fit the batch size.
+        """
+        return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
+
+    def where(
+        self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
+    ) -> Self:
+        """The elements of this tensordict where a condition over the batch holds, and those of `other` elsewhere.
+
+        Args:
+            condition: booleans that broadcast to the leading dimensions.
+            other: a tensordict, a number, or a tensor that broadcasts to every leaf.
+            out: a tensordict to write the result into.
+            pad: what stands for the leaves of a key that only one side has.
+            update_batch_size: give `out` the batch size of the result.
+
+        Raises:
+            KeyError: a key is on one side only and there is no `pad`.
+            RuntimeError: the condition does not fit.
+        """
+        result = _where(self, condition, other, pad)
+        if out is None:
+            return result
+        if update_batch_size:
+            out._set_batch_size(result.batch_size)
+        return out.update(result, inplace=True)
+
+
+def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
+    if not isinstance(other, TensorCollection):
+        return map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other))
+    mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
+    fields = {}
+    for key in [*mine, *(key for key in theirs if key not in mine)]:
+        one, two = mine.get(key), theirs.get(key)
+        if (one is None or two is None) and pad is None:
+            raise KeyError(f"Key {key} not found and no pad value provided.")
+        fields[key] = _choose(condition, one, two, pad)
+    return node._rebuild(fields, node.batch_size, node.device, node._names)
+
+
+def _choose(condition: Tensor, one: Any, two: Any, pad: Any) -> Any:
+    if isinstance(one, TensorCollection) or isinstance(two, TensorCollection):
+        if one is None:
+            return _where(map_leaves(two, lambda leaf: torch.full_like(leaf, pad)), condition, two, pad)
+        return _where(one, condition, pad if two is None else two, pad)
+    known = two if one is None else one
+    wide = expand_as_right(condition, known)
+    return torch.where(wide, pad if one is None else one, pad if two is None else two)

@@ -1,0 +1,43 @@
+"""Helpers around tensordicts (a public module of the reference)."""
+
+import logging
+
+from tensordict._convert.printed import parse_tensor_dict_string
+from tensordict._io.memmap import TensorDictFuture
+from tensordict._io.tree_print import print_directory_tree
+from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
+from tensordict._kernel.index import batch_size_at as _getitem_batch_size
+from tensordict._kernel.index import without_ellipsis as convert_ellipsis_to_idx
+from tensordict._kernel.native import unravel_key, unravel_key_list, unravel_key_to_tuple
+from tensordict._kernel.printoptions import get_printoptions, set_printoptions
+from tensordict._kernel.shapes import expand_as_right, expand_right
+from tensordict._types import KEY_SEPARATOR, DeviceType, IndexType, NestedKey
+from tensordict.functional import isin, remove_duplicates
+
+logger = logging.getLogger("tensordict")
+
+__all__ = [
+    "KEY_SEPARATOR",
+    "DeviceType",
+    "IndexType",
+    "NestedKey",
+    "TensorDictFuture",
+    "_getitem_batch_size",
+    "convert_ellipsis_to_idx",
+    "expand_as_right",
+    "expand_right",
+    "get_printoptions",
+    "is_bool",
+    "is_floating",
+    "is_inexact",
+    "is_integer",
+    "isin",
+    "logger",
+    "parse_tensor_dict_string",
+    "print_directory_tree",
+    "remove_duplicates",
+    "set_printoptions",
+    "unravel_key",
+    "unravel_key_list",
+    "unravel_key_to_tuple",
+]
