@@ -30,10 +30,10 @@ class _SubTensorDict(TensorDictBase):
 
     __slots__ = ("__weakref__", "_extra", "_parsed", "_source", "idx")
 
-    def __init__(self, source: TensorDictBase, idx: IndexType) -> None:
+    def __init__(self, source: TensorDictBase, idx: IndexType, parsed: Index | None = None) -> None:
         self._source = source
         self.idx = idx
-        self._parsed: Index = parse(idx, source.batch_size)
+        self._parsed: Index = parse(idx, source.batch_size) if parsed is None else parsed
         self._extra: dict[str, Any] | None = None
 
     def get_parent_tensordict(self) -> TensorDictBase:
@@ -63,7 +63,10 @@ class _SubTensorDict(TensorDictBase):
         return {key: self._view(value) for key, value in self._source._fields().items()}
 
     def _view(self, value: Any) -> Any:
-        return _SubTensorDict(value, self.idx) if isinstance(value, TensorCollection) else value[self._parsed.key]  # type: ignore[arg-type]
+        # a node below may have more batch dimensions: the index is that of the root, not parsed anew
+        if isinstance(value, TensorCollection):
+            return _SubTensorDict(value, self.idx, self._parsed)  # type: ignore[arg-type]
+        return value[self._parsed.key]
 
     def _get_str(self, key: str) -> Any:
         return self._view(self._source._get_str(key))
@@ -74,8 +77,13 @@ class _SubTensorDict(TensorDictBase):
             if self._source.is_locked:
                 raise RuntimeError(LOCKED.format(name=type(self).__name__))
             self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
-        elif isinstance(target, TensorCollection):
-            target._assign(parse(self.idx, target.batch_size), value)  # type: ignore[attr-defined]
+        else:
+            self._store(target, value)
+
+    def _store(self, target: Any, value: Any) -> None:
+        """Writes into the rows of an entry of the parent."""
+        if isinstance(target, TensorCollection):
+            target._assign(self._parsed, value)  # type: ignore[attr-defined]
         else:
             target[self._parsed.key] = value
 
@@ -116,15 +124,12 @@ class _SubTensorDict(TensorDictBase):
             self._source._assign(self._parsed, refill(self._plain(), iter(leaves)))
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
-        target = self._source._get_str(key)
-        if isinstance(target, TensorCollection):
-            target._assign(parse(self.idx, target.batch_size), value)  # type: ignore[attr-defined]
-        else:
-            target[self._parsed.key] = value
+        self._store(self._source._get_str(key), value)
 
     def update_(self, input_dict_or_td: Any = None, clone: bool = False, **kwargs: Any) -> Self:
         options = {name: kwargs.pop(name) for name in ("non_blocking", "keys_to_update") if name in kwargs}
-        self._source.update_at_(kwargs if input_dict_or_td is None else input_dict_or_td, self.idx, **options)
+        source = kwargs if input_dict_or_td is None else input_dict_or_td
+        self._source._update_rows(source, self._parsed, options.get("keys_to_update"))
         return self
 
     def update_at_(self, input_dict_or_td: Any, idx: IndexType, clone: bool = False, **kwargs: Any) -> Self:
@@ -135,11 +140,11 @@ class _SubTensorDict(TensorDictBase):
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
         rows = descend(self, path_of(key)).clone()
         rows[index] = value
-        self._source.set_at_(key, rows, self.idx)
+        self._store(descend(self._source, path_of(key)), rows)
         return self
 
     def fill_(self, key: Key, value: Any) -> Self:
-        descend(self._source, path_of(key))[self.idx] = value
+        self._store(descend(self._source, path_of(key)), value)
         return self
 
     def rename_key_(self, old_key: Key, new_key: Key, safe: bool = False) -> Self:
@@ -167,4 +172,4 @@ class _SubTensorDict(TensorDictBase):
         """A plain copy of the rows; without `recurse`, a view at the same index of a shallow copy of the parent."""
         if recurse:
             return super().clone(**kwargs)
-        return type(self)(self._source.clone(recurse=False), self.idx)
+        return type(self)(self._source.clone(recurse=False), self.idx, self._parsed)

@@ -185,7 +185,8 @@ class TensorDict(TensorDictBase):
         if index.kind != ROWS:
             return self._leafwise(index.key, index)
         leaves = leaves_of(self)
-        taken = gather(leaves, index.key, index.dim)
+        key = index.key
+        taken = gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
         if taken is None:
             return self._leafwise(index.key, index)
         return refill(self, iter(taken), index)

@@ -11,7 +11,7 @@ from tensordict._io.memmap import MemmapOps
 from tensordict._io.share import ShareOps
 from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
-from tensordict._kernel.registry import TORCH_FUNCTIONS, is_tensor_collection
+from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
 from tensordict._ops.apply import ApplyOps
 from tensordict._ops.autograd import AutogradOps
@@ -72,6 +72,10 @@ class TensorDictBase(
         """Runs a `torch.*` function that has a meaning for tensordicts."""
         implementation = TORCH_FUNCTIONS.get(func)
         if implementation is None:
+            # dynamo does not find a function written in Python among the keys of a dict
+            for function, candidate in PYTHON_FUNCTIONS:
+                if func is function:
+                    return candidate(*args, **(kwargs or {}))
             return NotImplemented
         return implementation(*args, **(kwargs or {}))
 

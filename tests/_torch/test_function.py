@@ -76,3 +76,35 @@ def test_mixed_operands():
     assert (torch.add(td, torch.ones(3))["a"] == 2).all()
     assert (torch.ones(3) + td)["a"].sum() == 6
     assert (torch.ones(3) * td)["a"].sum() == 3
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x, y: x + y,
+        lambda x, y: x - y,
+        lambda x, y: x * y,
+        lambda x, y: x / y,
+        lambda x, y: x == y,
+        lambda x, y: x != y,
+        lambda x, y: x < y,
+        lambda x, y: x <= y,
+        lambda x, y: x > y,
+        lambda x, y: x >= y,
+        torch.sub,
+        torch.div,
+        torch.lt,
+        torch.eq,
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_operands_on_either_side(run, compiled):
+    td, other = nested(), torch.linspace(-1, 1, 12).reshape(4, 3) + 0.1
+    if compiled:
+        torch._dynamo.reset()
+    call = torch.compile(lambda x, y: run(x, y), fullgraph=True, backend="eager") if compiled else run
+    beside = {path: other.reshape(4, 3, *[1] * (leaf.ndim - 2)) for path, leaf in leaves(td).items()}
+    for path, leaf in leaves(call(td, other)).items():
+        torch.testing.assert_close(leaf, run(leaves(td)[path], beside[path]))
+    for path, leaf in leaves(call(other, td)).items():
+        torch.testing.assert_close(leaf, run(beside[path], leaves(td)[path]))

@@ -190,12 +190,16 @@ def test_writes(container, index, kind):
 class TestWrites:
     def test_new_entries_are_zero_elsewhere(self):
         td = nested()
-        td[1] = {"new": torch.ones(3, 5), "n": {"below": torch.ones(3)}, ("p", "q"): torch.ones(3)}
+        below = {"below": torch.ones(3), "m": {"deep": torch.ones(3, 2), "more": {"deeper": torch.ones(3, 2)}}}
+        td[1] = {"new": torch.ones(3, 5), "n": below, ("p", "q"): torch.ones(3)}
         assert td["new"].shape == (4, 3, 5)
         assert td["new"][1].all()
         assert td["new"].sum() == 15
         assert td["n", "below"].sum() == 3
         assert td["p", "q"].sum() == 3
+        assert td["n", "m", "deep"].shape == td["n", "m", "more", "deeper"].shape == (4, 3, 2)
+        assert td["n", "m", "deep"][1].all()
+        assert td["n", "m", "deep"].sum() == 6
         check(td)
 
     def test_locked(self):

@@ -129,6 +129,21 @@ def test_results_are_plain(index):
         assert all(type(node) is TensorDict for node in out.values() if not isinstance(node, torch.Tensor))
 
 
+def test_nodes_with_more_batch_dimensions():
+    td = TensorDict({"m": TensorDict({"y": torch.ones(4, 3, 2, 5)}, [4, 3, 2])}, [4, 3])
+    sub = td._get_sub_tensordict((..., torch.tensor([2, 0])))
+    assert sub["m"].batch_size == (4, 2, 2)
+    sub.zero_()
+    assert td["m", "y"].sum() == 40
+    sub["m", "y"] = torch.ones(4, 2, 2, 5)
+    sub["m", "new"] = torch.ones(4, 2, 2)
+    assert td["m", "new"].sum() == 16
+    assert td["m", "y"].sum() == 120
+    sub.update_({"m": {"y": torch.zeros(4, 2, 2, 5)}})
+    sub.set_at_("m", 3, 0)
+    assert td["m", "y"].sum() == 40 + 3 * 20
+
+
 def test_shallow_clone():
     td = parent()
     sub = td._get_sub_tensordict(0)

@@ -36,3 +36,5 @@ def is_leaf_nontensor(cls: type) -> bool:
 
 # What `torch.*` functions do with tensordicts: filled by `_torch.function`, read by `__torch_function__`.
 TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+# The same for the few that torch writes in Python.
+PYTHON_FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []

@@ -102,15 +102,15 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
 
 def _fit_rows(node: Any, index: Index, value: Any) -> Any:
     """`value`, expanded to the rows at `index` if its batch size is not theirs."""
-    batch_size = value.batch_size
-    if batch_size == index.prefix:
+    batch_size, rows = value.batch_size, index.shape(node.batch_size)
+    if batch_size == rows or batch_size == index.prefix:
         return value
-    if not batch_size or not broadcasts_to(batch_size, index.prefix):
+    if not batch_size or not broadcasts_to(batch_size, rows):
         raise RuntimeError(
-            f"indexed destination TensorDict batch size is {index.prefix} (batch_size = {node.batch_size}, "
+            f"indexed destination TensorDict batch size is {rows} (batch_size = {node.batch_size}, "
             f"index={index.key}), which differs from the source batch size {batch_size}"
         )
-    return value.expand(index.prefix)
+    return value.expand(rows)
 
 
 def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: list[tuple[Any, str, Any]]) -> None:
@@ -147,17 +147,17 @@ def _nested(path: Path, item: Any) -> Any:
 
 def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     """An entry of zeros whose rows at `index` are `item`."""
-    batch_size = node.batch_size
+    outer = node.batch_size[: index.consumed]  # a node below may have more batch dimensions, as the item has
     inner = len(index.prefix)
     if isinstance(item, (TensorCollection, Mapping)):
         if isinstance(item, Mapping):
-            item = node._rebuild({}, index.prefix).update(item)
-        child = node._rebuild({}, Size((*batch_size, *item.batch_size[inner:])), node.device)
+            item = node._rebuild({}, index.shape(node.batch_size)).update(item)
+        child = node._rebuild({}, Size((*outer, *item.batch_size[inner:])), node.device)
         for name, below in item._fields().items():
             child._set_str(name, fresh_rows(node, index, name, below))
         return child
     if not isinstance(item, Tensor):
         item = as_tensor(key, item, node.device)
-    out = item.new_zeros((*batch_size, *item.shape[inner:]))
+    out = item.new_zeros((*outer, *item.shape[inner:]))
     out[index.key] = item
     return out

@@ -61,11 +61,8 @@ class LockOps(KeyOps):
         Raises:
             RuntimeError: this tensordict, or a node below it, is held by another locked tensordict.
         """
-        tree = _tree(self)
-        inside = set(map(id, tree))
-        for node in tree:
-            _check_unlock(node, inside)
-        for node in tree:
+        _check_unlock(self, None, self)
+        for node in _tree(self):
             _unlock(node)
         self._rare["last_op"] = ("unlock_", (), None)
         return self
@@ -115,15 +112,20 @@ def _tree(node: Any) -> list[Any]:
     return out
 
 
-def _check_unlock(node: Any, inside: set[int]) -> None:
-    """Raises where a locked node that is not one of `inside` holds `node`."""
-    others = [holder for holder in _holders(node) if id(holder) not in inside]
+def _check_unlock(node: Any, parent: Any, root: Any) -> None:
+    """Raises where a locked node that is not `root`, or one below it, holds `node` or one below it."""
+    others = [holder for holder in _holders(node) if holder is not parent]
+    if others:
+        inside = _tree(root)
+        others = [holder for holder in others if not any(holder is other for other in inside)]
     if others:
         raise RuntimeError(
             "Cannot unlock a tensordict that is part of a locked graph. Unlock the root tensordict first. If the "
             "tensordict is part of multiple graphs, group the graphs under a common tensordict and unlock this root. "
             f"The tensordict has the keys {sorted(node._fields())}, the one that holds it {sorted(others[0]._fields())}."
         )
+    for child in nodes_in(node):
+        _check_unlock(child, node, root)
 
 
 def _unlock(node: Any) -> None:

@@ -99,6 +99,8 @@ class UpdateOps(AccessOps):
                 return self._adopt_entries(source, clone, inplace)
             _check_congruent(self.batch_size, source.batch_size)  # type: ignore[attr-defined]
         plan = _UpdatePlan(clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
+        if kwargs:
+            plan.pending = []
         plan.add(self, source, keys)
         if kwargs and source is not kwargs:
             plan.add(self, kwargs, keys)
@@ -166,12 +168,14 @@ class UpdateOps(AccessOps):
             KeyError: the source has a key that this tensordict lacks.
             RuntimeError: a value does not fit the rows.
         """
-        index = parse(idx, self.batch_size)
+        self._update_rows(input_dict_or_td, parse(idx, self.batch_size), keys_to_update)
+        return self
+
+    def _update_rows(self, source: Any, index: Index, keys_to_update: Iterable[Key] | None) -> None:
         copies: list[Copy] = []
-        _plan_copies(self, input_dict_or_td, index, _paths(keys_to_update), copies)
+        _plan_copies(self, source, index, _paths(keys_to_update), copies)
         for leaf, value in copies:
             leaf[index.key] = value
-        return self
 
     def copy_at_(self, tensordict: Any, idx: IndexType, non_blocking: bool = False, *, fast: bool = True) -> Self:
         """The name that torch-like code has for `update_at_`."""
@@ -181,8 +185,8 @@ class UpdateOps(AccessOps):
 class _UpdatePlan:
     """The checked writes of one `update`.
 
-    `pending` holds the entries that will be there once the writes are executed, by the identity of their node and their
-    name: a later entry of the same source may lie below one of them.
+    `pending` holds the entries that will be there once the writes are executed, each with its node and its name, where a
+    later entry of the source may lie below an earlier one.
     """
 
     __slots__ = ("clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
@@ -191,7 +195,7 @@ class _UpdatePlan:
         self, clone: bool, inplace: bool, non_blocking: bool, is_leaf: Callable[[type], bool], ignore_lock: bool
     ) -> None:
         self.writes: list[Write] = []
-        self.pending: dict[tuple[int, str], Any] = {}
+        self.pending: list[Write] | None = None
         self.clone = clone
         self.inplace = inplace
         self.non_blocking = non_blocking
@@ -200,7 +204,10 @@ class _UpdatePlan:
 
     def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
         """Plans the writes of the entries of `source` into `node`."""
-        for key, value in _entries(source):
+        entries = _entries(source)
+        if self.pending is None and not all([type(key) is str for key, _ in entries]):
+            self.pending = []
+        for key, value in entries:
             path = (key,) if type(key) is str else path_of(key)
             below = _wanted(path, keys)
             if below is None or below:
@@ -221,13 +228,15 @@ class _UpdatePlan:
         into = self.inplace and target is not None
         write = node._plan_set(path, value, into, self.non_blocking, self.ignore_lock)
         self.writes.append(write)
-        if not into:
-            self.pending[id(node), path[0]] = write[2]
+        if self.pending is not None and not into:
+            self.pending.append((node, path[0], write[2], False))
 
     def _there(self, node: Any, name: str) -> Any:
         """The entry that will be at `name` of `node`, or None."""
-        found = self.pending.get((id(node), name)) if self.pending else None
-        return node._fields().get(name) if found is None else found
+        for holder, key, value, _ in reversed(self.pending or ()):
+            if key == name and holder is node:
+                return value
+        return node._fields().get(name)
 
     def _recurses(self, target: Any, value: Any) -> bool:
         if not isinstance(target, TensorCollection) or self.is_leaf(type(target)):
