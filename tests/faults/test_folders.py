@@ -18,17 +18,26 @@ from tensordict import TensorDict
 
 KILLS = int(os.environ.get("TD_KILLS", "8"))
 
-# Writes data sets of one value each, in turn: which leaves there are depends on the value too.
+# For each line, a value, it forks a child that writes data sets of one value each, in turn, from that value on. Which
+# leaves there are depends on the value too. Then it waits for the child to be killed.
 WRITER = """
-import sys, torch
+import os, sys, torch
 from tensordict import TensorDict
-folder, start = sys.argv[1], int(sys.argv[2])
-print("ready", flush=True)
-value = start
-while True:
-    value += 1
+torch.set_num_threads(1)
+folder = sys.argv[1]
+def write(value):
     leaves = {f"k{i}": torch.full((64, 50), value) for i in range(20 + value % 3)}
     TensorDict({"value": torch.full((64,), value), "nested": leaves}, [64]).memmap(folder)
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        value = int(line)
+        while True:
+            value += 1
+            write(value)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("killed", flush=True)
 """
 
 
@@ -51,19 +60,25 @@ def test_a_killed_save_leaves_one_state(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     chance = random.Random(3)
     value = 0
-    for _ in range(KILLS):
-        command = [sys.executable, "-c", WRITER, str(folder), str(value)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(chance.uniform(0.02, 0.1))
-            process.send_signal(signal.SIGKILL)
-        if folder.exists():
-            value = check(folder)
-        else:
-            with pytest.raises(FileNotFoundError):
-                TensorDict.load_memmap(folder)
-        assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+    command = [sys.executable, "-W", "ignore", "-c", WRITER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for _ in range(KILLS):
+            writer.stdin.write(f"{value}\n")
+            writer.stdin.flush()
+            child = int(writer.stdout.readline())
+            time.sleep(chance.uniform(0.0, 0.08))
+            os.kill(child, signal.SIGKILL)
+            assert writer.stdout.readline() == "killed\n"
+            if folder.exists():
+                value = check(folder)
+            else:
+                with pytest.raises(FileNotFoundError):
+                    TensorDict.load_memmap(folder)
+            assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+        writer.stdin.close()
+    assert value > KILLS
 
 
 def sample(value: float, rows: int = 3) -> TensorDict:
