@@ -51,6 +51,8 @@ pub struct Level {
     pub folder: String,
     /// What its file says.
     pub meta: Metadata,
+    /// The file itself, where the level is not plain: its own code reads it.
+    pub text: Option<String>,
     /// Where its fields are, in the order of the entries of `meta`. None for a level that is not plain: it is not looked
     /// into.
     pub fields: Vec<Found>,
@@ -183,6 +185,11 @@ fn open(folder: &Folder, redirects: &Redirects, relative: &str, write: bool) -> 
 
 /// Metadata of the level in the sub-folder `level`.
 pub(crate) fn read_metadata(folder: &Folder, redirects: &Redirects, level: &str) -> Result<Metadata> {
+    read_text(folder, redirects, level).map(|(meta, _)| meta)
+}
+
+/// The same with the text of the file, where the level is not plain.
+fn read_text(folder: &Folder, redirects: &Redirects, level: &str) -> Result<(Metadata, Option<String>)> {
     let relative = if level.is_empty() {
         META.to_owned()
     } else {
@@ -204,7 +211,32 @@ pub(crate) fn read_metadata(folder: &Folder, redirects: &Redirects, level: &str)
     let mut text = Vec::with_capacity(facts.len() as usize + 1);
     file.read_to_end(&mut text)
         .map_err(|source| Error::io("read", &path, source))?;
-    Metadata::parse(&text, &path)
+    let meta = Metadata::parse(&text, &path)?;
+    let kept = (!meta.is_plain()).then(|| String::from_utf8_lossy(&text).into_owned());
+    Ok((meta, kept))
+}
+
+/// What the folder of one level says.
+struct Described {
+    folder: String,
+    meta: Metadata,
+    text: Option<String>,
+    place: (u64, u64),
+}
+
+impl Described {
+    fn level(self, parent: Option<usize>, key: String, kind: String) -> Level {
+        Level {
+            parent,
+            key,
+            kind,
+            folder: self.folder,
+            meta: self.meta,
+            text: self.text,
+            fields: Vec::new(),
+            place: self.place,
+        }
+    }
 }
 
 struct Reader<'a> {
@@ -241,15 +273,7 @@ impl Reader<'_> {
     /// Reads the levels, those of one depth together.
     fn read_levels(&self, part: &str, tree: &mut Tree) -> Result<()> {
         let root = self.level(part, None)?;
-        tree.levels.push(Level {
-            parent: None,
-            key: String::new(),
-            kind: String::new(),
-            folder: part.to_owned(),
-            meta: root.0,
-            fields: Vec::new(),
-            place: root.1,
-        });
+        tree.levels.push(root.level(None, String::new(), String::new()));
         let mut depth = 0..1;
         while !depth.is_empty() {
             let mut below = Vec::new();
@@ -262,16 +286,8 @@ impl Reader<'_> {
                 .map(|(parent, key, _)| self.nested(tree, *parent, key))
                 .collect();
             depth = tree.levels.len()..tree.levels.len() + below.len();
-            for ((parent, key, kind), (folder, meta, place)) in below.into_iter().zip(read?) {
-                tree.levels.push(Level {
-                    parent: Some(parent),
-                    key,
-                    kind,
-                    folder,
-                    meta,
-                    fields: Vec::new(),
-                    place,
-                });
+            for ((parent, key, kind), found) in below.into_iter().zip(read?) {
+                tree.levels.push(found.level(Some(parent), key, kind));
             }
         }
         Ok(())
@@ -319,17 +335,15 @@ impl Reader<'_> {
     }
 
     /// Reads the level `key` of another.
-    fn nested(&self, tree: &Tree, parent: usize, key: &str) -> Result<(String, Metadata, (u64, u64))> {
-        let read = || {
-            let (relative, (meta, place)) =
-                self.spelled(&tree.levels[parent].folder, key, "", |relative| {
-                    self.level(relative, Some((tree, parent)))
-                })?;
-            Ok((relative, meta, place))
-        };
-        let found = read().map_err(|error: Error| error.at_key(&tree.keys(parent, key)))?;
-        if let (Some(shape), Some(batch_size)) = (&found.1.shape, &tree.levels[parent].meta.shape)
-            && found.1.is_plain()
+    fn nested(&self, tree: &Tree, parent: usize, key: &str) -> Result<Described> {
+        let folder = &tree.levels[parent].folder;
+        let (_, found) = self
+            .spelled(folder, key, "", |relative| {
+                self.level(relative, Some((tree, parent)))
+            })
+            .map_err(|error| error.at_key(&tree.keys(parent, key)))?;
+        if let (Some(shape), Some(batch_size)) = (&found.meta.shape, &tree.levels[parent].meta.shape)
+            && found.meta.is_plain()
         {
             check_shape(shape, batch_size, || tree.keys(parent, key))?;
         }
@@ -337,15 +351,21 @@ impl Reader<'_> {
     }
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
-    fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<(Metadata, (u64, u64))> {
-        let meta = read_metadata(self.folder, &self.redirects, relative)?;
+    fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
+        let (meta, text) = read_text(self.folder, &self.redirects, relative)?;
         // A folder that is to be made by committed changes has no inode yet.
         let place = self
             .folder
             .stat(if relative.is_empty() { "." } else { relative })
             .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        let found = Described {
+            folder: relative.to_owned(),
+            meta,
+            text,
+            place,
+        };
         let Some((tree, mut number)) = above else {
-            return Ok((meta, place));
+            return Ok(found);
         };
         loop {
             let level = &tree.levels[number];
@@ -354,7 +374,7 @@ impl Reader<'_> {
             }
             match level.parent {
                 Some(parent) => number = parent,
-                None => return Ok((meta, place)),
+                None => return Ok(found),
             }
         }
     }

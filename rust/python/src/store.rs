@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Source};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{self, Found, ReadOptions, Tree};
@@ -337,15 +337,9 @@ fn tree_to_python(py: Python<'_>, tree: Tree) -> PyResult<Bound<'_, PyList>> {
             }
         }
         let meta = &level.meta;
-        let other = if meta.is_plain() {
-            None
-        } else {
-            let text = meta
-                .to_json(std::path::Path::new(&level.folder))
-                .map_err(|error| raise(&error))?;
-            let text = PyString::new(py, &String::from_utf8_lossy(&text)).unbind();
-            Some((meta.kind.as_str(), meta.class.as_deref(), text))
-        };
+        let other = level
+            .text
+            .map(|text| (meta.kind.as_str(), meta.class.as_deref(), text));
         let shape = PyTuple::new(py, meta.shape.as_deref().unwrap_or_default())?;
         levels.append((
             level.parent,
