@@ -7,7 +7,9 @@ import torch
 
 from tensordict import TensorDict, group_by, merge_tensordicts
 from tensordict.utils import (
+    _check_recursive_properties,
     _getitem_batch_size,
+    _TensorDictPropertyError,
     convert_ellipsis_to_idx,
     expand_as_right,
     expand_right,
@@ -76,3 +78,24 @@ def test_shapes_of_indices(index: tuple[object, ...]) -> None:
     full = convert_ellipsis_to_idx(index, tensor.shape)
     assert ... not in [item for item in full if not isinstance(item, (torch.Tensor, list))]
     assert _getitem_batch_size(tensor.shape, full) == tensor[index].shape == tensor[full].shape
+
+
+def test_a_tree_agrees_with_itself() -> None:
+    nested = TensorDict({"x": torch.ones(3)}, [3])
+    td = TensorDict({"a": torch.zeros(3, 2), "n": nested}, [3], names=["batch"])
+    assert _check_recursive_properties(td)
+    td["n"].rename_("other")
+    with pytest.raises(_TensorDictPropertyError, match=r"Names mismatch.*\('n',\)"):
+        _check_recursive_properties(td)
+    td["n"].rename_("batch")
+    td.lock_()
+    td["n"]._is_locked = False
+    with pytest.raises(_TensorDictPropertyError, match=r"Lock mismatch.*\('n',\)"):
+        _check_recursive_properties(td)
+    td["n"]._is_locked = True
+    td["n"]._tensordict["x"] = torch.ones(4)
+    assert not _check_recursive_properties(td, raise_exception=False)
+    with pytest.raises(_TensorDictPropertyError, match=r"Batch-size mismatch.*\('n', 'x'\)"):
+        _check_recursive_properties(td)
+    with pytest.raises(_TensorDictPropertyError, match="Device mismatch"):
+        _check_recursive_properties(TensorDict._new({"a": torch.zeros(3)}, torch.Size([3]), torch.device("meta")))

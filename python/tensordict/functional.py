@@ -110,6 +110,8 @@ def isin(input: Any, reference: Any, key: Key, dim: int = 0) -> Tensor:
         KeyError: there is no tensor under `key`.
         ValueError: `dim` is no batch dimension.
     """
+    if input.batch_dims != reference.batch_dims:
+        raise ValueError("The number of dimensions in the batch size of the input and reference must be the same.")
     mine = _rows(input, key, dim, f"Key '{key}' not found in input or not a tensor.")
     theirs = _rows(reference, key, dim, f"Key '{key}' not found in reference or not a tensor.")
     _, places = torch.unique(torch.cat([mine, theirs]), dim=0, return_inverse=True)

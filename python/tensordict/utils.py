@@ -11,6 +11,8 @@ from tensordict._kernel.index import without_ellipsis as convert_ellipsis_to_idx
 from tensordict._kernel.native import unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.shapes import expand_as_right, expand_right
+from tensordict._ops.check import _TensorDictPropertyError
+from tensordict._ops.check import check_tree as _check_recursive_properties
 from tensordict._types import KEY_SEPARATOR, DeviceType, IndexType, NestedKey
 from tensordict.functional import isin, remove_duplicates
 
@@ -22,6 +24,8 @@ __all__ = [
     "IndexType",
     "NestedKey",
     "TensorDictFuture",
+    "_TensorDictPropertyError",
+    "_check_recursive_properties",
     "_getitem_batch_size",
     "convert_ellipsis_to_idx",
     "expand_as_right",
