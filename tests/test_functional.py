@@ -84,10 +84,10 @@ def test_a_tree_agrees_with_itself() -> None:
     nested = TensorDict({"x": torch.ones(3)}, [3])
     td = TensorDict({"a": torch.zeros(3, 2), "n": nested}, [3], names=["batch"])
     assert _check_recursive_properties(td)
-    td["n"].rename_("other")
+    td["n"].names = ["other"]
     with pytest.raises(_TensorDictPropertyError, match=r"Names mismatch.*\('n',\)"):
         _check_recursive_properties(td)
-    td["n"].rename_("batch")
+    td["n"].names = ["batch"]
     td.lock_()
     td["n"]._is_locked = False
     with pytest.raises(_TensorDictPropertyError, match=r"Lock mismatch.*\('n',\)"):
