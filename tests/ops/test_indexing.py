@@ -103,7 +103,8 @@ def test_the_whole():
     assert td[...] is td
     assert td[:] is td
     scalar = TensorDict({"a": 1})
-    assert scalar[()].batch_size == ()
+    assert scalar[()] is scalar
+    assert td[()] is td
     assert scalar[None].batch_size == (1,)
 
 
@@ -143,7 +144,7 @@ def test_names(index, names):
         ((slice(None), MASK[:, 0]), IndexError),
         (torch.tensor([0.5]), IndexError),
         (0.5, IndexError),
-        ((..., ..., 0), IndexError),
+        ((..., ..., 0), RuntimeError),
         (slice(None, None, -1), ValueError),
         ((torch.tensor([0, 1]), torch.tensor([0, 1, 2])), IndexError),
     ],

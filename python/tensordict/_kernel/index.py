@@ -45,7 +45,7 @@ def parse(index: Any, batch_size: Size) -> Index:
 
     Raises:
         IndexError: too many indices, an integer out of bounds, a mask of another shape, an unusable type.
-        RuntimeError: there are no batch dimensions to index.
+        RuntimeError: there are no batch dimensions to index, or two ellipses.
     """
     kind = type(index)
     dims = len(batch_size)
@@ -174,7 +174,7 @@ def _expand(items: Sequence[Any], batch_size: Size, dims: int) -> list[Any]:
     spots = [place for place, item in enumerate(items) if item is Ellipsis]
     fill = [slice(None)] * (dims - used)
     if len(spots) > 1 and fill:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+        raise RuntimeError("an index can only have a single ellipsis ('...')")
     at = spots[0] if spots else len(items)
     return [*items[:at], *fill, *(item for item in items[at + 1 :] if item is not Ellipsis)]
 

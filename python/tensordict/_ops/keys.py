@@ -386,7 +386,7 @@ class KeyOps(AccessOps):
             *keys: keys to move.
             default: stored for a missing key; with `None` it is left out.
             strict: raise where a key is missing and no default is given.
-            filter_empty: remove nodes that are left without leaves.
+            filter_empty: remove all nodes without leaves, other than from locked ones.
 
         Raises:
             KeyError: a key is missing.
@@ -408,16 +408,8 @@ class KeyOps(AccessOps):
         for path in found:
             self.del_(path)
         if filter_empty:
-            for path in paths:
-                self._drop_empty(path[:-1])
+            _sweep(self)
         return out
-
-    def _drop_empty(self, path: Path) -> None:
-        while path:
-            value = self.get(path, None)
-            if isinstance(value, KeyOps) and value.is_empty():
-                self.del_(path)
-            path = path[:-1]
 
     def split_keys(
         self,
@@ -449,6 +441,16 @@ class KeyOps(AccessOps):
             part = rest.separates(*keys, default=default, strict=strict, filter_empty=not reproduce_struct)
             out.append(empty.clone(recurse=False).update(part) if empty is not None else part)
         return (*out, rest)
+
+
+def _sweep(node: Any) -> None:
+    """Removes the nodes below that hold no leaf, other than from locked nodes."""
+    for key, value in list(node._fields().items()):
+        if isinstance(value, KeyOps):
+            if value.is_empty():
+                node._del_str(key)
+            elif not value.is_locked:
+                _sweep(value)
 
 
 def _must_have(node: Any, path: Path) -> None:

@@ -108,5 +108,8 @@ CASES = [
 ]
 
 DIFFERS = {
-    "td.update({'a': torch.ones(4)})": "an update writes all or nothing",
+    "td[()] = new": "a write into rows writes all or nothing",
+    "td.update_(other)": "a key that is not there is an error, also beside others that are",
+    "td.batch_size = [3, 1]": "the batch size of no node is changed",
+    "td.names = [1]": "names are strings",
 }

@@ -99,3 +99,7 @@ CASES = [
     "torch.cat([])",
     "torch.stack([])",
 ]
+
+DIFFERS = {
+    "td[0, 'a']": "an index of no known type is an IndexError, as in torch",
+}

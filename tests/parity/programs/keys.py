@@ -82,3 +82,9 @@ CASES = [
     "td.depth",
     "td.ndim, td.dim(), td.batch_dims, td.shape, td.size(), td.size(0), td.numel()",
 ]
+
+DIFFERS = {
+    "list(td.items(True))": "items come in the order of keys",
+    "('b', 'd', 'e') in td.keys(True, True), ('b', 'd') in td.keys(True, True)": "a node is not among the keys of leaves",
+    "3 in td.keys()": "the keys of the first level are those of a dict",
+}

@@ -69,3 +69,7 @@ CASES = [
     "with td: pass",
     "locked.is_memmap(), locked.is_shared(), td.is_memmap(), td.is_shared()",
 ]
+
+DIFFERS = {
+    "with td: pass": "a tensordict that a block cannot undo is not entered",
+}
