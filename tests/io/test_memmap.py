@@ -349,3 +349,13 @@ def test_a_level_of_another_class_is_named(tmp_path: Path) -> None:
     (tmp_path / "n" / "meta.json").write_text('{"_type": "<class \'x.Y\'>", "data": 1}')
     with pytest.raises(RuntimeError, match=r"'n'.*x\.Y"):
         TensorDict.load(tmp_path)
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+def test_durable(tmp_path: Path, replacing: bool) -> None:
+    td = TensorDict({"a": torch.arange(3), "n": {"b": torch.ones(3, 2)}}, [3])
+    if replacing:
+        (td * 0).memmap(tmp_path / "t")
+    td.memmap(tmp_path / "t", durable=True)
+    assert (TensorDict.load_memmap(tmp_path / "t") == td).all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t"]

@@ -26,6 +26,7 @@ def memmap(
     archive: bool | None = None,
     compression: Any = None,
     atomic: bool = False,
+    durable: bool = False,
 ) -> Any:
     """Saves a tensordict to a folder of mapped files: `TensorDict.memmap`."""
     return data.memmap(
@@ -39,6 +40,7 @@ def memmap(
         archive=archive,
         compression=compression,
         atomic=atomic,
+        durable=durable,
     )
 
 
@@ -54,6 +56,7 @@ def save(
     archive: bool | None = None,
     compression: Any = None,
     atomic: bool = False,
+    durable: bool = False,
 ) -> Any:
     """Saves a tensordict to a folder of mapped files: `TensorDict.save`."""
     return data.save(
@@ -66,6 +69,7 @@ def save(
         archive=archive,
         compression=compression,
         atomic=atomic,
+        durable=durable,
     )
 
 

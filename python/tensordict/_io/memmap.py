@@ -67,6 +67,7 @@ class MemmapOps(Waist):
         archive: bool | None = None,
         compression: Any = None,
         atomic: bool = False,
+        durable: bool = False,
     ) -> Any:
         """Saves all leaves to a folder of memory-mapped files and returns a locked tensordict of the mapped leaves.
 
@@ -84,6 +85,7 @@ class MemmapOps(Waist):
             archive: not supported yet.
             compression: not supported yet.
             atomic: accepted; saving always is.
+            durable: flush files and folders before the save counts, so that it also survives a power cut.
 
         Raises:
             RuntimeError: a leaf is mapped from elsewhere and may not be copied, or a file exists and may not be replaced.
@@ -94,7 +96,7 @@ class MemmapOps(Waist):
         _refuse_shared(self)
 
         def work() -> Any:
-            return _rebuilt(self, _store(self, prefix, copy_existing, existsok, robust_key), prefix)
+            return _rebuilt(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
 
         return _run(work, return_early, num_threads)
 
@@ -109,6 +111,7 @@ class MemmapOps(Waist):
         existsok: bool = True,
         robust_key: bool = True,
         atomic: bool = False,
+        durable: bool = False,
     ) -> Any:
         """Saves all leaves as `memmap` does, and puts the mapped leaves in this tensordict, which is locked.
 
@@ -119,7 +122,7 @@ class MemmapOps(Waist):
         self._check_memmap_inplace()
 
         def work() -> Any:
-            _replace(self, _store(self, prefix, copy_existing, existsok, robust_key), prefix)
+            _replace(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
             return _finish(self)
 
         return _run(work, return_early, num_threads)
@@ -176,6 +179,7 @@ class MemmapOps(Waist):
         archive: bool | None = None,
         compression: Any = None,
         atomic: bool = False,
+        durable: bool = False,
     ) -> Any:
         """Saves to a folder; `memmap` under another name."""
         return self.memmap(
@@ -188,6 +192,7 @@ class MemmapOps(Waist):
             archive=archive,
             compression=compression,
             atomic=atomic,
+            durable=durable,
         )
 
     def dumps(
@@ -202,6 +207,7 @@ class MemmapOps(Waist):
         archive: bool | None = None,
         compression: Any = None,
         atomic: bool = False,
+        durable: bool = False,
     ) -> Any:
         """Saves to a folder; `memmap` under another name."""
         return self.save(
@@ -214,6 +220,7 @@ class MemmapOps(Waist):
             archive=archive,
             compression=compression,
             atomic=atomic,
+            durable=durable,
         )
 
     @classmethod
@@ -424,10 +431,10 @@ def _run(work: Any, return_early: bool, num_threads: int) -> Any:
     return TensorDictFuture([future])
 
 
-def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool) -> Iterator[Tensor]:
+def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool, durable: bool) -> Iterator[Tensor]:
     """The mapped leaves of a tree, depth first."""
     if prefix is not None:
-        return write(node, prefix, copy_existing, existsok, robust_key)
+        return write(node, prefix, copy_existing, existsok, robust_key, durable=durable)
     leaves = leaves_of(node)
     return iter([leaf if _is_mapped(leaf) else MemoryMappedTensor.from_tensor(leaf.detach()) for leaf in leaves])
 

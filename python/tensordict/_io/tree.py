@@ -79,24 +79,30 @@ class Plan:
                 leaves.append((number, name, value, _origin(value)))
 
 
-def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool) -> dict[str, bool]:
+def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool, durable: bool = False) -> dict[str, bool]:
     return {
         "robust_key": robust_key,
         "copy_existing": copy_existing,
         "existsok": existsok,
-        "durable": False,
+        "durable": durable,
         "empty": empty,
     }
 
 
 def write(
-    node: Any, prefix: FilePath, copy_existing: bool, existsok: bool, robust_key: bool, empty: bool = False
+    node: Any,
+    prefix: FilePath,
+    copy_existing: bool,
+    existsok: bool,
+    robust_key: bool,
+    empty: bool = False,
+    durable: bool = False,
 ) -> Iterator[Tensor]:
     """Saves a tree to a folder, or one like it with zeros, and gives its mapped leaves, depth first."""
     plan = Plan(node)
     root = os.path.abspath(prefix)
     leaves = [(number, key, leaf, None) for number, key, leaf, _ in plan.leaves] if empty else plan.leaves
-    options = _options(robust_key, copy_existing, existsok, empty)
+    options = _options(robust_key, copy_existing, existsok, empty, durable)
     try:
         stored = save_tree(root, plan.levels, leaves, prepare, options)
     except FileExistsError as error:

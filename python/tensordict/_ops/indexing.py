@@ -42,7 +42,11 @@ class IndexOps(KeyOps):
         return descend(self, path_of(key))
 
     def _get_rows(self, index: IndexType) -> Any:
-        if index is Ellipsis or (type(index) is tuple and not index) or (type(index) is slice and index == slice(None) and self.batch_size):
+        if (
+            index is Ellipsis
+            or (type(index) is tuple and not index)
+            or (type(index) is slice and index == slice(None) and self.batch_size)
+        ):
             return self
         if type(index) is tuple and is_key(index):
             return self._get_key(index)
