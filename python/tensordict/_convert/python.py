@@ -22,6 +22,17 @@ def _filled(empty: Any, source: Mapping[Any, Any]) -> Any:
     return empty
 
 
+def _batched(out: Any, batch_size: Any, auto: bool | None, batch_dims: int | None, names: Any) -> Any:
+    """`out` with the batch size that was given or, if asked, found."""
+    if batch_size is not None:
+        out.batch_size = as_size(batch_size)
+    elif auto or batch_dims is not None:
+        out.auto_batch_size_(batch_dims=batch_dims)
+    if names is not None:
+        out.names = names
+    return out
+
+
 class PythonConversions(Waist):
     """`from_dict`, `from_list`, `fromkeys`, `to_dict`."""
 
@@ -59,13 +70,7 @@ class PythonConversions(Waist):
         if batch_size is not None and batch_dims is not None:
             raise ValueError("from_dict takes batch_size or batch_dims, not both")
         out = _filled(cls(device=as_device(device)), input_dict)  # type: ignore[call-arg]
-        if batch_size is not None:
-            out.batch_size = as_size(batch_size)
-        elif auto_batch_size or batch_dims is not None:
-            out.auto_batch_size_(batch_dims=batch_dims)
-        if names is not None:
-            out.names = names
-        return out
+        return _batched(out, batch_size, auto_batch_size, batch_dims, names)
 
     def from_dict_instance(
         self,
@@ -86,13 +91,7 @@ class PythonConversions(Waist):
             if isinstance(value, Mapping) and isinstance(own, PythonConversions):
                 value = own.from_dict_instance(value)
             out.set(key, value)
-        if batch_size is not None:
-            out.batch_size = as_size(batch_size)
-        elif auto_batch_size or batch_dims is not None:
-            out.auto_batch_size_(batch_dims=batch_dims)
-        if names is not None:
-            out.names = names
-        return out
+        return _batched(out, batch_size, auto_batch_size, batch_dims, names)
 
     @classmethod
     def from_list(

@@ -13,116 +13,24 @@ from tensordict._io.tree import read
 from tensordict._types import FilePath, TensorCollection
 
 
-def memmap(
-    data: Any,
-    prefix: FilePath | None = None,
-    copy_existing: bool = False,
-    *,
-    num_threads: int = 0,
-    return_early: bool = False,
-    share_non_tensor: bool = False,
-    existsok: bool = True,
-    robust_key: bool = True,
-    archive: bool | None = None,
-    compression: Any = None,
-    atomic: bool = False,
-    durable: bool = False,
-) -> Any:
-    """Saves a tensordict to a folder of mapped files: `TensorDict.memmap`."""
-    return data.memmap(
-        prefix,
-        copy_existing,
-        num_threads=num_threads,
-        return_early=return_early,
-        share_non_tensor=share_non_tensor,
-        existsok=existsok,
-        robust_key=robust_key,
-        archive=archive,
-        compression=compression,
-        atomic=atomic,
-        durable=durable,
-    )
+def memmap(data: Any, prefix: FilePath | None = None, copy_existing: bool = False, **options: Any) -> Any:
+    """Saves a tensordict to a folder of mapped files; the options are those of `TensorDict.memmap`."""
+    return data.memmap(prefix, copy_existing, **options)
 
 
-def save(
-    data: Any,
-    prefix: FilePath | None = None,
-    copy_existing: bool = False,
-    *,
-    num_threads: int = 0,
-    return_early: bool = False,
-    share_non_tensor: bool = False,
-    robust_key: bool = True,
-    archive: bool | None = None,
-    compression: Any = None,
-    atomic: bool = False,
-    durable: bool = False,
-) -> Any:
-    """Saves a tensordict to a folder of mapped files: `TensorDict.save`."""
-    return data.save(
-        prefix,
-        copy_existing,
-        num_threads=num_threads,
-        return_early=return_early,
-        share_non_tensor=share_non_tensor,
-        robust_key=robust_key,
-        archive=archive,
-        compression=compression,
-        atomic=atomic,
-        durable=durable,
-    )
+def save(data: Any, prefix: FilePath | None = None, copy_existing: bool = False, **options: Any) -> Any:
+    """Saves a tensordict to a folder of mapped files; the options are those of `TensorDict.save`."""
+    return data.save(prefix, copy_existing, **options)
 
 
-def load_memmap(
-    prefix: FilePath,
-    device: Any = None,
-    non_blocking: bool = False,
-    *,
-    out: Any = None,
-    robust_key: bool = True,
-    subpath: Any = None,
-    mode: str | None = None,
-    num_threads: int = 0,
-    allow_pickle: bool | None = None,
-) -> Any:
-    """Reads a saved folder: `TensorDict.load_memmap`."""
-    return MemmapOps.load_memmap(
-        prefix,
-        device,
-        non_blocking,
-        out=out,
-        robust_key=robust_key,
-        subpath=subpath,
-        mode=mode,
-        num_threads=num_threads,
-        allow_pickle=allow_pickle,
-    )
+def load_memmap(prefix: FilePath, device: Any = None, non_blocking: bool = False, **options: Any) -> Any:
+    """Reads a saved folder; the options are those of `TensorDict.load_memmap`."""
+    return MemmapOps.load_memmap(prefix, device, non_blocking, **options)
 
 
-def load(
-    prefix: FilePath,
-    device: Any = None,
-    non_blocking: bool = False,
-    *,
-    out: Any = None,
-    robust_key: bool = True,
-    subpath: Any = None,
-    mode: str | None = None,
-    num_threads: int = 0,
-    allow_pickle: bool | None = None,
-) -> Any:
-    """Reads a saved folder: `TensorDict.load_memmap`."""
-    return load_memmap(
-        prefix,
-        device,
-        non_blocking,
-        out=out,
-        robust_key=robust_key,
-        subpath=subpath,
-        mode=mode,
-        num_threads=num_threads,
-        allow_pickle=allow_pickle,
-    )
+def load(prefix: FilePath, device: Any = None, non_blocking: bool = False, **options: Any) -> Any:
+    """Reads a saved folder; the options are those of `TensorDict.load`."""
+    return MemmapOps.load(prefix, device, non_blocking, **options)
 
 
 def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = None) -> None:

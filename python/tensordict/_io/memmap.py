@@ -195,33 +195,7 @@ class MemmapOps(Waist):
             durable=durable,
         )
 
-    def dumps(
-        self,
-        prefix: FilePath | None = None,
-        copy_existing: bool = False,
-        *,
-        num_threads: int = 0,
-        return_early: bool = False,
-        share_non_tensor: bool = False,
-        robust_key: bool = True,
-        archive: bool | None = None,
-        compression: Any = None,
-        atomic: bool = False,
-        durable: bool = False,
-    ) -> Any:
-        """Saves to a folder; `memmap` under another name."""
-        return self.save(
-            prefix,
-            copy_existing,
-            num_threads=num_threads,
-            return_early=return_early,
-            share_non_tensor=share_non_tensor,
-            robust_key=robust_key,
-            archive=archive,
-            compression=compression,
-            atomic=atomic,
-            durable=durable,
-        )
+    dumps = save
 
     @classmethod
     def load(cls, prefix: FilePath, *args: Any, **kwargs: Any) -> Any:
