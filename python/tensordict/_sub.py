@@ -166,7 +166,8 @@ class _SubTensorDict(TensorDictBase):
 
     def _set_lock(self, locked: bool) -> None:
         if locked != self._is_locked:
-            raise RuntimeError("a view at an index is locked as its parent is: lock or unlock the parent tensordict instead")
+            do = "lock" if locked else "unlock"
+            raise RuntimeError(f"Cannot {do} a {type(self).__name__}. {do.capitalize()} the parent tensordict instead.")
 
     def clone(self, recurse: bool = True, **kwargs: Any) -> Self:
         """A plain copy of the rows; without `recurse`, a view at the same index of a shallow copy of the parent."""

@@ -186,9 +186,10 @@ class TestFromDict:
     def test_names_with_auto_batch_size(self):
         assert TensorDict.from_dict(self.source, auto_batch_size=True, names=["x", "y"]).names == ["x", "y"]
 
-    def test_tensordict_is_returned(self):
+    def test_tensordicts_stay(self):
         td = nested()
         assert TensorDict.from_dict(td) is td
+        assert TensorDict.from_dict({"n": td}, batch_size=[4])["n"] is td
 
     def test_round_trip(self):
         td = nested()

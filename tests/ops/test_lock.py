@@ -156,6 +156,16 @@ class TestWith:
         assert td.is_locked
         assert td["n", "m"].is_locked
 
+    def test_the_lock_is_as_it_was(self):
+        td = nested()
+        with td.unlock_():
+            td["b"] = torch.zeros(4, 3)
+        assert not td.is_locked
+        td.lock_()
+        with td.lock_():
+            pass
+        assert td.is_locked
+
     def test_nested_blocks(self):
         td = nested()
         with td.lock_():

@@ -102,6 +102,11 @@ def test_new_entries(index):
     assert td["new"].sum() == count * 5
     assert td["n", "new"].sum() == td["p", "q"].sum() == count
     equal(td, parent())
+    sub["node"] = TensorDict({"x": torch.ones(*sub.batch_size, 5, 2)}, [*sub.batch_size, 5])
+    assert td["node"].batch_size == (4, 3, 5)
+    assert sub["node"].batch_size == (*sub.batch_size, 5)
+    sub["node"] = {"x": torch.zeros(*sub.batch_size, 5, 2)}
+    assert td["node", "x"].sum() == 0
 
 
 def test_structure_is_that_of_the_parent():
@@ -156,7 +161,8 @@ def test_shallow_clone():
 def test_lock_is_that_of_the_parent():
     td = parent()
     sub = td._get_sub_tensordict(0)
-    assert sub.unlock_() is sub
+    with sub.unlock_() as inner:
+        assert inner is sub
     with pytest.raises(RuntimeError, match="parent tensordict instead"):
         sub.lock_()
     with pytest.raises(RuntimeError, match="parent tensordict instead"):

@@ -16,7 +16,7 @@ from tensordict._types import Key, TensorCollection
 
 def _filled(empty: Any, source: Mapping[Any, Any]) -> Any:
     for key, value in source.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
             value = _filled(empty._rebuild({}, Size(()), empty.device), value)
         empty.set(key, value)
     return empty

@@ -154,7 +154,7 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     outer = node.batch_size[: index.consumed]  # a node below may have more batch dimensions, as the item has
     inner = len(index.prefix)
     if isinstance(item, (TensorCollection, Mapping)):
-        if isinstance(item, Mapping):
+        if not isinstance(item, TensorCollection):
             item = node._rebuild({}, index.shape(node.batch_size)).update(item)
         child = node._rebuild({}, Size((*outer, *item.batch_size[inner:])), node.device)
         for name, below in item._fields().items():

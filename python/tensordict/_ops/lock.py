@@ -46,25 +46,27 @@ class LockOps(KeyOps):
         """Forbids to add, replace and remove entries, here and in all nodes below; values can still be written in place.
 
         A node below cannot be unlocked on its own while this tensordict is locked. Usable as a context manager, which
-        unlocks at the end of the block.
+        unlocks at the end of the block if it was unlocked before.
         """
-        if not self.is_locked:
+        before = self.is_locked
+        if not before:
             _lock(self)
-        self._rare["last_op"] = ("lock_", (), None)
+        self._rare["last_op"] = ("lock_", (not before,), None)
         return self
 
     def unlock_(self) -> Self:
         """Allows changes of the structure again, here and in all nodes below.
 
-        Usable as a context manager, which locks at the end of the block.
+        Usable as a context manager, which locks at the end of the block if it was locked before.
 
         Raises:
             RuntimeError: this tensordict, or a node below it, is held by another locked tensordict.
         """
+        before = self.is_locked
         _check_unlock(self, None, self)
         for node in _tree(self):
             _unlock(node)
-        self._rare["last_op"] = ("unlock_", (), None)
+        self._rare["last_op"] = ("unlock_", (before,), None)
         return self
 
     def _remember(self, result: Any, name: str, *args: Any) -> None:
@@ -169,12 +171,14 @@ def _update(result: Any, source: Any, *args: Any) -> None:
     source.update(result)
 
 
-def _relock(result: Any, source: Any) -> None:
-    result.lock_()
+def _reunlock(result: Any, source: Any, changed: bool) -> None:
+    if changed:
+        result.unlock_()
 
 
-def _reunlock(result: Any, source: Any) -> None:
-    result.unlock_()
+def _relock(result: Any, source: Any, changed: bool) -> None:
+    if changed:
+        result.lock_()
 
 
 # What the end of a `with` block does for each operation: bring what was done to the result back to the source.
