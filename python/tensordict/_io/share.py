@@ -7,6 +7,15 @@ from typing import Any
 from typing_extensions import Self
 
 from tensordict._ops.waist import Waist, leaves_of
+from tensordict._types import TensorCollection
+
+
+def _mark(node: Any) -> None:
+    """Notes in `node`, and in all nodes below, that it was shared: one without leaves shows it in no other way."""
+    node._rare["shared"] = True
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            _mark(part)
 
 
 class ShareOps(Waist):
@@ -26,7 +35,7 @@ class ShareOps(Waist):
             raise RuntimeError("memmap and shared memory are mutually exclusive features.")
         for leaf in leaves_of(self):
             leaf.share_memory_()
-        self._rare["shared"] = True
+        _mark(self)
         target: Any = self
         return target.lock_()
 
