@@ -88,15 +88,13 @@ def group_by(tensordict: Any, key: Key) -> tuple[Tensor, tuple[Any, ...]]:
     return found, tensordict[order].split(counts.tolist())
 
 
-def _rows(tensordict: Any, key: Key, dim: int, missing: str) -> Tensor:
+def _rows(tensordict: Any, key: Key, dim: int, missing: str, what: str = "an input TensorDict") -> Tensor:
     values = tensordict.get(key, None)
     if not isinstance(values, Tensor):
         raise KeyError(missing)
     dims = tensordict.batch_dims
     if not -dims <= dim < dims:
-        raise ValueError(
-            f"The specified dimension '{dim}' is invalid for an input TensorDict with batch size '{tensordict.batch_size}'."
-        )
+        raise ValueError(f"The specified dimension '{dim}' is invalid for {what} with batch size '{tensordict.batch_size}'.")
     return values.movedim(dim % dims, 0).flatten(1) if values.ndim > 1 else values
 
 
@@ -133,7 +131,7 @@ def remove_duplicates(input: Any, key: Key, dim: int = 0, *, return_indices: boo
     """
     if key not in input:
         raise KeyError(f"The key '{key}' does not exist in the TensorDict.")
-    rows = _rows(input, key, dim, f"The key '{key}' does not point to a tensor in the TensorDict.")
+    rows = _rows(input, key, dim, f"The key '{key}' does not point to a tensor in the TensorDict.", "a TensorDict")
     _, places = torch.unique(rows, dim=0, sorted=True, return_inverse=True)
     order = torch.arange(len(places), device=places.device)
     count = int(places.max()) + 1 if len(places) else 0
