@@ -282,11 +282,10 @@ class KeyOps(AccessOps):
         fields = self._fields()
         chosen: dict[str, Any] = {}
         below: dict[str, list[Path]] = {}
-        if strict:
-            for path in paths:
-                _must_have(self, path)
         for path in paths:
             name = path[0]
+            if strict and (name not in fields or len(path) > 1):
+                _must_have(self, path)
             if name not in fields or (len(path) > 1 and not isinstance(fields[name], TensorCollection)):
                 continue
             if len(path) == 1:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.errors import _InplaceWriteError
+from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
@@ -207,11 +207,31 @@ class _UpdatePlan:
         entries = _entries(source)
         if self.pending is None and not all([type(key) is str for key, _ in entries]):
             self.pending = []
+        if keys is None and self.pending is None and not self.inplace and not self.clone:
+            self._add_plain(node, entries)
+            return
         for key, value in entries:
             path = (key,) if type(key) is str else path_of(key)
             below = _wanted(path, keys)
             if below is None or below:
                 self._entry(node, path, value, below)
+
+    def _add_plain(self, node: Any, entries: Iterable[tuple[str, Any]]) -> None:
+        """The short way for an update that stores the values of a source with string keys."""
+        locked = node.is_locked and not self.ignore_lock
+        batch_size, writes = node.batch_size, self.writes
+        dims = len(batch_size) if node.device is None else -1  # with a device tensors may have to move
+        fitting: Size | None = None  # the last shape that was found to fit
+        for key, value in entries:
+            if type(value) is not Tensor or locked or dims < 0:
+                self._entry(node, (key,), value, None)
+                continue
+            shape = value.shape
+            if shape != fitting:
+                if shape[:dims] != batch_size:
+                    raise batch_mismatch(key, batch_size, shape)
+                fitting = shape
+            writes.append((node, key, value, False))
 
     def _entry(self, node: Any, path: Path, value: Any, below: list[Path] | None) -> None:
         target = self._there(node, path[0])
