@@ -194,18 +194,17 @@ class MemoryMappedTensor(Tensor):
         cls, memory: Map, dtype: torch.dtype, shape: Sequence[int], filename: str | None, mode: str | None = None
     ) -> Self:
         """Makes the tensor of a whole map, unchecked: the file's absolute name, and a map of just these bytes."""
-        plain = _frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
-        storage = plain.untyped_storage()
+        plain: Any = _frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
+        storage: Any = plain.untyped_storage()
         if len(shape) != 1:
-            plain.set_(storage, 0, shape)  # type: ignore[call-overload]
+            plain.set_(storage, 0, shape)
         # Nobody else has these two objects yet. Assigning a class takes a twentieth of the time of `as_subclass`.
         storage.__class__ = _MappedStorage
         plain.__class__ = cls
-        result, mapped = cast("Self", plain), cast("_MappedStorage", storage)
-        result._filename = mapped._file = filename
+        plain._filename = storage._file = filename
         if mode is not None:
-            result._mode = mapped._mode = mode
-        return result
+            plain._mode = storage._mode = mode
+        return plain
 
     @classmethod
     def _from_handler(cls, handler: _FileHandler, dtype: torch.dtype, shape: Any, index: Any = None) -> Any:

@@ -65,40 +65,43 @@ class _Apply:
     def simple(self, node: Any) -> Any:
         """`node` for the common case: no other trees, no keys, nothing to write into."""
         fn, is_leaf = self.fn, self.is_leaf
-        target = self._start(node)
-        batch_size, label = target.batch_size, target.device
-        fitting = None
-        fields = {}
+        batch_size = node.batch_size if self.batch_size is None else self.batch_size
+        bare = (node.device if self.device is NO_DEFAULT else self.device) is None
+        dims, fitting = len(batch_size), None
+        fields: dict[str, Any] = {}
         for key, value in node._fields().items():
-            if isinstance(value, TensorCollection) and not is_leaf(type(value)):
-                result = self.simple(value)
-            else:
+            if type(value) is Tensor or not isinstance(value, TensorCollection) or is_leaf(type(value)):
                 result = fn(value)
-            if type(result) is Tensor and label is None:
+            else:
+                result = self.simple(value)
+            if type(result) is Tensor and bare:
                 shape = result.shape
-                if shape != fitting and shape[: len(batch_size)] != batch_size:
-                    raise batch_mismatch(key, batch_size, shape)
-                fitting = shape
+                if shape != fitting:  # leaves often share their shape
+                    if shape[:dims] != batch_size:
+                        raise batch_mismatch(key, batch_size, shape)
+                    fitting = shape
             elif result is None:
                 continue
             elif not isinstance(result, TensorCollection):
-                result = coerce(target, key, result)
+                result = coerce(self._start(node), key, result)
             fields[key] = result
         if not fields and self._drops(node):
             return None
-        return target._rebuild(fields, batch_size, label, target._names)
+        return self._start(node, fields)
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""
         return bool(node._fields()) if self.filter_empty is None else self.filter_empty
 
-    def _start(self, node: Any) -> Any:
+    def _start(self, node: Any, fields: dict[str, Any] | None = None) -> Any:
+        """The result for `node`, of `fields` or still empty."""
+        fields = {} if fields is None else fields
         batch_size = node.batch_size if self.batch_size is None else self.batch_size
         device = node.device if self.device is NO_DEFAULT else self.device
         names = node._names if self.names is NO_DEFAULT and self.batch_size is None else self.names
         if names is NO_DEFAULT or names is None:
-            return node._rebuild({}, batch_size, device)
-        return node._rebuild({}, batch_size, device, [*names, *[None] * (len(batch_size) - len(names))])
+            return node._rebuild(fields, batch_size, device)
+        return node._rebuild(fields, batch_size, device, [*names, *[None] * (len(batch_size) - len(names))])
 
     def _beside(self, other: Any, key: str, value: Any) -> Any:
         if other is None or other is self.default:

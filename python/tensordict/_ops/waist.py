@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Size
+from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
@@ -148,7 +148,10 @@ def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> An
 def transform(node: Any, change: Change) -> Any:
     """A tree like `node` with `change` made to each leaf and node."""
     leaf = change.leaf
-    parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in node._parts()]
+    parts = [
+        leaf(part) if type(part) is Tensor or not isinstance(part, TensorCollection) else transform(part, change)
+        for part in node._parts()
+    ]
     return node._from_parts(parts, change)
 
 
