@@ -49,7 +49,7 @@ class TensorDict(TensorDictBase):
 
     __slots__ = ("__weakref__", "_batch_size", "_device", "_extra", "_is_locked", "_td_dim_names", "_tensordict")
 
-    _dict_backed = True  # `_fields` is the dict of the leaves themselves, which joins hand to the core whole
+    _dict_backed = True
 
     _tensordict: dict[str, Any]
     _batch_size: Size

@@ -24,6 +24,9 @@ class Waist(TensorCollection):
 
     __slots__ = ()
 
+    # Whether `_fields` is the dict of the entries themselves, and `_parts` are its values: then the short ways hold.
+    _dict_backed = False
+
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
         """The entries of the first level, by name. Not to be written to."""
@@ -148,11 +151,15 @@ def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> An
 def transform(node: Any, change: Change) -> Any:
     """A tree like `node` with `change` made to each leaf and node."""
     leaf = change.leaf
-    parts = [
-        leaf(part) if type(part) is Tensor or not isinstance(part, TensorCollection) else transform(part, change)
-        for part in node._parts()
-    ]
-    return node._from_parts(parts, change)
+    if not node._dict_backed:
+        parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in node._parts()]
+        return node._from_parts(parts, change)
+    fields = {
+        key: leaf(part) if type(part) is Tensor or not isinstance(part, TensorCollection) else transform(part, change)
+        for key, part in node._fields().items()
+    }
+    names = node._names
+    return node._rebuild(fields, change.shape(node.batch_size), node.device, None if names is None else change.names(names))
 
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
