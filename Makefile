@@ -41,7 +41,7 @@ test-rust: | $(VENV)/.made
 test-python: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST)
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev $(VENV)/.test
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(BIN)/ruff format --check
