@@ -24,7 +24,6 @@ class _Apply:
         "device",
         "filter_empty",
         "fn",
-        "into",
         "is_leaf",
         "names",
         "nested_keys",
@@ -41,7 +40,6 @@ class _Apply:
         self.is_leaf: Callable[[type], bool] = options["is_leaf"]
         self.with_key: bool = options["with_key"]
         self.nested_keys: bool = options["nested_keys"]
-        self.into: bool = options["into"]
 
     def node(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
         """The result for `node`, or None where it has no entries and is to be left out."""
@@ -238,7 +236,7 @@ def _run(
     if options["device"] is not NO_DEFAULT:
         options["device"] = as_device(options["device"])
     into = node if inplace else out
-    plan = _Apply(fn, **options, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys, into=into is not None)
+    plan = _Apply(fn, **options, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys)
     result = plan.node(node, others, (), into) if others or with_key or into is not None else plan.simple(node)
     if into is not None:
         return into

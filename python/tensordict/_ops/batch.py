@@ -178,9 +178,6 @@ class BatchOps(Waist):
                 raise ValueError(f"dimension names are strings or None, got {name!r} of type {type(name).__name__}")
         self._adopt_names(names if given else None)
 
-    def _has_names(self) -> bool:
-        return self._names is not None
-
     def _adopt_names(self, names: Names) -> None:
         """Sets the names of the first dimensions, here and in all nodes below; other dimensions keep theirs."""
         dims = len(self.batch_size)
