@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import Tensor
+from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError, batch_mismatch
+from tensordict._kernel.native import all_fit, all_tensors
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.waist import Waist
@@ -62,16 +63,29 @@ class _Apply:
 
     def simple(self, node: Any) -> Any:
         """`node` for the common case: no other trees, no keys, nothing to write into."""
-        fn, is_leaf = self.fn, self.is_leaf
+        fn, is_leaf, entries = self.fn, self.is_leaf, node._fields()
         batch_size = node.batch_size if self.batch_size is None else self.batch_size
         bare = (node.device if self.device is NO_DEFAULT else self.device) is None
+        values = list(entries.values())
+        if bare and is_leaf is default_is_leaf and all_tensors(values):
+            results = list(map(fn, values))
+            if results and all_fit(results, batch_size):
+                return self._start(node, dict(zip(entries, results)))
+        else:
+            results = [
+                fn(value) if not isinstance(value, TensorCollection) or is_leaf(type(value)) else self.simple(value)
+                for value in values
+            ]
+        fields = self._checked(node, zip(entries, results), batch_size, bare)
+        if not fields and self._drops(node):
+            return None
+        return self._start(node, fields)
+
+    def _checked(self, node: Any, results: Iterable[tuple[str, Any]], batch_size: Size, bare: bool) -> dict[str, Any]:
+        """The entries of those results that are there, each as an entry of `node` has to be."""
         dims, fitting = len(batch_size), None
         fields: dict[str, Any] = {}
-        for key, value in node._fields().items():
-            if type(value) is Tensor or not isinstance(value, TensorCollection) or is_leaf(type(value)):
-                result = fn(value)
-            else:
-                result = self.simple(value)
+        for key, result in results:
             if type(result) is Tensor and bare:
                 shape = result.shape
                 if shape != fitting:  # leaves often share their shape
@@ -83,9 +97,7 @@ class _Apply:
             elif not isinstance(result, TensorCollection):
                 result = coerce(self._start(node), key, result)
             fields[key] = result
-        if not fields and self._drops(node):
-            return None
-        return self._start(node, fields)
+        return fields
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""

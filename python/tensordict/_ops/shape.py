@@ -10,9 +10,10 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.native import regrouped
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import transform
+from tensordict._ops.waist import leaves_of, refill, transform
 from tensordict._types import TensorCollection
 
 
@@ -54,16 +55,13 @@ def wrap(dim: int, dims: int, what: str = "tensordict") -> int:
 def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None = None) -> Any:
     """The leading dimensions as `sizes`, by `Tensor.view`, `Tensor.reshape` or `Tensor.expand`."""
     consumed = len(node.batch_size)
-    known, target = None, ()
-
-    def leaf(value: Any) -> Any:
-        nonlocal known, target
-        shape = value.shape
-        if shape != known:  # leaves often share their shape
-            known, target = shape, (*sizes, *shape[consumed:])
-        return method(value, *target)  # torch reads single integers twice as fast as a `Size`
-
-    return transform(node, Change(leaf, consumed, sizes, [None] * len(sizes) if origins is None else origins))
+    leaves = leaves_of(node)
+    targets = regrouped(leaves, consumed, sizes)
+    if targets is None:
+        targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
+    # torch reads single integers twice as fast as a `Size`
+    changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
+    return refill(node, iter(changed), Change(None, consumed, sizes, [None] * len(sizes) if origins is None else origins))  # type: ignore[arg-type]
 
 
 class ShapeOps(IndexOps):

@@ -7,6 +7,7 @@ mod key;
 mod memmap;
 mod rows;
 mod schedule;
+mod shapes;
 mod spare;
 mod store;
 mod swap;
@@ -28,6 +29,8 @@ mod _core {
     use crate::rows::{cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, stack, stack_dicts};
     #[pymodule_export]
     use crate::schedule::{partition_greedy, partition_kk, runs_under};
+    #[pymodule_export]
+    use crate::shapes::{all_fit, all_tensors, regrouped};
     #[pymodule_export]
     use crate::store::{key_file_name, load_tree, save_leaf, save_tree};
     #[pymodule_export]

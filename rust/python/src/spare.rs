@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, is_same_memory};
+use crate::tensor::{Attribute, is_apart_from_autograd, is_same_memory};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -35,6 +35,9 @@ impl Questions {
 
     /// Whether a tensor requires a gradient.
     pub(crate) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if is_apart_from_autograd(tensor)? {
+            return Ok(false);
+        }
         Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true)))
     }
 }
@@ -157,7 +160,14 @@ impl Spare {
                     .call_method0(intern!(py, "_use_count"))?
                     .extract::<usize>()?
                     == 1)
-            && questions.grad.get(parameter)?.is_none()
+            && self.is_as_made(parameter, questions)?)
+    }
+
+    fn is_as_made(&self, parameter: &Bound<'_, PyAny>, questions: &Questions) -> PyResult<bool> {
+        if !self.requires_grad && is_apart_from_autograd(parameter)? {
+            return Ok(true);
+        }
+        Ok(questions.grad.get(parameter)?.is_none()
             && questions.hooks.get(parameter)?.is_none()
             && questions.requires_grad(parameter)? == self.requires_grad)
     }

@@ -3,24 +3,30 @@
 //! torch publishes a table of C functions (`torch.Tensor.__dlpack_c_exchange_api__`, torch 2.10 on) that fills in the
 //! address, shape, strides and dtype of a tensor without an owner and without an allocation, several times faster than
 //! the attributes of the Python object. It looks at neither gradient nor the lazy sign and conjugate bits, and the type
-//! has to be checked first; [`read`] and [`Reader`] do both.
+//! has to be checked first; [`read`] and [`Session`] do both. [`direct`] knows a shorter way for most tensors.
 #![allow(
     unsafe_code,
     reason = "DLPack is a table of C functions, and the address of a tensor has to become a slice somewhere"
 )]
 
+mod attribute;
+mod direct;
+
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
+
+pub(crate) use self::attribute::Attribute;
+use self::direct::{Direct, Places};
 
 const CPU: i32 = 1;
 const COMPLEX: u8 = 5;
@@ -131,6 +137,9 @@ struct Torch {
     /// `()` -> `None` unless a functorch transform, a jit trace is active.
     must_be_none: [Py<PyAny>; 2],
     forward_ad: Py<PyDict>,
+    is_inference: Py<PyAny>,
+    /// Where tensors have their fields; not set before the first [`Session`].
+    places: OnceLock<Option<Places>>,
 }
 
 static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
@@ -200,7 +209,18 @@ impl Torch {
                 c.getattr("_get_tracing_state")?.unbind(),
             ],
             forward_ad: forward_ad.unbind(),
+            is_inference: torch.getattr("is_inference_mode_enabled")?.unbind(),
+            places: OnceLock::new(),
         }))
+    }
+
+    /// Finds out where tensors have their fields, once; nothing that changes what torch does may be active.
+    fn look_for_places(&self, py: Python<'_>) -> PyResult<()> {
+        if self.places.get().is_none() && !self.is_inference.bind(py).call0()?.is_truthy()? {
+            let found = Places::find(py, |tensor| self.exchange(tensor)).unwrap_or_default();
+            let _ = self.places.set(found);
+        }
+        Ok(())
     }
 
     /// Whether nothing that is active in this thread would see, or change, what torch does: a mode, a functorch
@@ -264,12 +284,14 @@ pub(crate) struct TensorView<'a> {
     data: *const u8,
     code: Code,
     layout: Layout,
+    /// Whether it is known to have nothing to do with a gradient.
+    no_grad: bool,
     owner: PhantomData<&'a PyAny>,
 }
 
 impl<'a> TensorView<'a> {
     /// `None` where the sizes make no sense, or elements are said to lie at no address.
-    fn checked(raw: &DlTensor, shape: &[i64], strides: &[i64]) -> Option<Self> {
+    fn checked(raw: &DlTensor, shape: &[i64], strides: &[i64], no_grad: bool) -> Option<Self> {
         let item = usize::from(raw.code.bits) / 8;
         let (mut sizes, mut steps) = (Dims::EMPTY, Dims::EMPTY);
         for (size, stride) in shape.iter().zip(strides) {
@@ -294,6 +316,7 @@ impl<'a> TensorView<'a> {
             data,
             code: raw.code,
             layout,
+            no_grad,
             owner: PhantomData,
         })
     }
@@ -387,62 +410,45 @@ pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorVi
     }
 }
 
-/// An attribute of tensors that C code computes, called without a lookup.
-pub(crate) struct Attribute {
-    get: ffi::getter,
-    closure: *mut c_void,
-    owner: Py<PyType>,
+/// Whether the type of `object` is exactly `torch.Tensor`; torch must have been looked up.
+pub(crate) fn is_tensor(object: &Bound<'_, PyAny>) -> bool {
+    PLAIN[0].load(Ordering::Acquire) == object.get_type_ptr()
 }
 
-// SAFETY: function and closure belong to the type that is held, and are not written to.
-unsafe impl Send for Attribute {}
-// SAFETY: as above.
-unsafe impl Sync for Attribute {}
+/// The shapes of plain dense CPU tensors.
+pub(crate) struct Shapes<'py> {
+    places: &'py Places,
+}
 
-impl Attribute {
-    /// The attribute `name`; `None` where it is not one that C code computes.
-    pub(crate) fn new(py: Python<'_>, name: &str) -> PyResult<Option<Self>> {
-        let base = py.import(intern!(py, "torch._C"))?.getattr("TensorBase")?;
-        let owner = base.cast_into::<PyType>()?;
-        // SAFETY: this slot of a type holds an array of definitions, ended by one without a name, or null.
-        unsafe {
-            let mut entry =
-                ffi::PyType_GetSlot(owner.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
-            while !entry.is_null() && !(*entry).name.is_null() {
-                if CStr::from_ptr((*entry).name).to_bytes() == name.as_bytes() {
-                    let (get, closure) = ((*entry).get, (*entry).closure);
-                    let owner = owner.unbind();
-                    return Ok(get.map(|get| Self { get, closure, owner }));
-                }
-                entry = entry.add(1);
-            }
+impl<'py> Shapes<'py> {
+    /// `None` where it is not known how tensors keep their shapes.
+    pub(crate) fn open(py: Python<'py>) -> PyResult<Option<Self>> {
+        let Some(torch) = Torch::get(py)? else {
+            return Ok(None);
+        };
+        if torch.places.get().is_none() && torch.is_quiet(py)? {
+            torch.look_for_places(py)?;
         }
-        Ok(None)
+        Ok(torch
+            .places
+            .get()
+            .and_then(Option::as_ref)
+            .map(|places| Self { places }))
     }
 
-    /// The attribute of `object`; an error for what is no tensor.
-    pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = object.py();
-        // SAFETY: both are types that are alive.
-        let fits = unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), self.owner.bind(py).as_type_ptr()) };
-        if fits == 0 {
-            return Err(PyTypeError::new_err(format!(
-                "expected a tensor, found {}",
-                object.get_type()
-            )));
-        }
-        // SAFETY: the object is a tensor, and the function returns a new reference or null with an exception set.
-        unsafe { Bound::from_owned_ptr_or_err(py, self.call(object)) }
-    }
-
-    /// A new reference to the attribute, or null with an exception set.
-    ///
-    /// # Safety
-    /// The object must be a tensor.
+    /// The sizes of `object`; `None` where it is not a plain dense CPU tensor.
     #[inline]
-    unsafe fn call(&self, object: &Bound<'_, PyAny>) -> *mut ffi::PyObject {
-        // SAFETY: as the caller promises.
-        unsafe { (self.get)(object.as_ptr(), self.closure) }
+    pub(crate) fn of<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<&'a [i64]> {
+        if !is_plain_type(object) {
+            return None;
+        }
+        // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
+        // in place meanwhile changes the sizes where they stand, of which there are at most five.
+        unsafe {
+            let direct = self.places.read(object.as_ptr().cast_const().cast())?;
+            let ndim = usize::try_from(direct.raw.ndim).ok()?;
+            Some(std::slice::from_raw_parts(direct.raw.shape, ndim))
+        }
     }
 }
 
@@ -452,7 +458,9 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
     let Some(torch) = Torch::get(one.py())? else {
         return Ok(false);
     };
-    let (Some(first), Some(second)) = (torch.borrow(one), torch.borrow(two)) else {
+    let (Some(Borrowed { raw: first, .. }), Some(Borrowed { raw: second, .. })) =
+        (torch.borrow(one), torch.borrow(two))
+    else {
         return Ok(false);
     };
     // SAFETY: both tensors are alive and were not touched since they were read.
@@ -467,13 +475,55 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
         && first.device_index == second.device_index)
 }
 
+/// What a tensor says of itself.
+struct Borrowed {
+    raw: DlTensor,
+    /// Whether its memory is known to be its values as they stand.
+    literal: bool,
+    /// Whether it is known to have nothing to do with a gradient.
+    no_grad: bool,
+}
+
+/// Whether `tensor` is known never to have had to do with a gradient: then it requires none, and has neither gradient nor
+/// hooks. False also where that is not known.
+pub(crate) fn is_apart_from_autograd(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(torch) = Torch::get(tensor.py())? else {
+        return Ok(false);
+    };
+    Ok(torch.borrow(tensor).is_some_and(|borrowed| borrowed.no_grad))
+}
+
 impl Torch {
-    /// What torch says of `object`: `None` where its type is not plain or it has no memory of its own.
+    /// What `object` says of itself: `None` where its type is not plain or it has no memory of its own.
     #[inline]
-    fn borrow(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
+    fn borrow(&self, object: &Bound<'_, PyAny>) -> Option<Borrowed> {
         if !is_plain_type(object) {
             return None;
         }
+        if let Some(Some(places)) = self.places.get() {
+            // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive.
+            if let Some(Direct { raw, no_grad }) = unsafe { places.read(object.as_ptr().cast_const().cast()) }
+            {
+                return Some(Borrowed {
+                    raw,
+                    literal: true,
+                    no_grad,
+                });
+            }
+        }
+        self.exchange(object).map(|raw| Borrowed {
+            raw,
+            literal: false,
+            no_grad: false,
+        })
+    }
+
+    fn reads_directly(&self) -> bool {
+        matches!(self.places.get(), Some(Some(_)))
+    }
+
+    /// What torch's exchange function says of `object`, whose type must be plain.
+    fn exchange(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
         let mut raw = MaybeUninit::<DlTensor>::uninit();
         // SAFETY: the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
         // struct when it returns 0, and sets an exception, which is taken away, otherwise.
@@ -489,7 +539,12 @@ impl Torch {
     /// The memory of `object`. With `certain`, the lazy sign is asked for; without, only where the layout leaves it
     /// open (see [`could_be_negative`]).
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        let Some(raw) = self.borrow(object) else {
+        let Some(Borrowed {
+            raw,
+            literal,
+            no_grad,
+        }) = self.borrow(object)
+        else {
             return Ok(None);
         };
         let code = raw.code;
@@ -500,10 +555,14 @@ impl Torch {
         let Some((shape, strides)) = (unsafe { raw.dims() }) else {
             return Ok(None);
         };
-        let Some(view) = TensorView::checked(&raw, shape, strides) else {
+        let Some(view) = TensorView::checked(&raw, shape, strides, no_grad) else {
             return Ok(None);
         };
-        let unsure = certain || could_be_negative(&view);
+        if literal {
+            return Ok(Some(view));
+        }
+        // Where most tensors are read directly, this one is of a rare kind.
+        let unsure = certain || self.reads_directly() || could_be_negative(&view);
         Ok(self.is_literal(object, code, unsure)?.then_some(view))
     }
 
@@ -562,7 +621,11 @@ impl<'py> Session<'py> {
         let Some(torch) = Torch::get(py)? else {
             return Ok(None);
         };
-        Ok(torch.is_quiet(py)?.then_some(Self { py, torch }))
+        if !torch.is_quiet(py)? {
+            return Ok(None);
+        }
+        torch.look_for_places(py)?;
+        Ok(Some(Self { py, torch }))
     }
 
     /// The memory of a leaf whose rows no gradient wants; `None` for every other object.
@@ -579,11 +642,16 @@ impl<'py> Session<'py> {
     /// [`Self::one_of_many`] has to look closer.
     #[inline]
     pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
-        let raw = self.torch.borrow(object)?;
+        let Borrowed {
+            raw,
+            literal,
+            no_grad,
+        } = self.torch.borrow(object)?;
         // SAFETY: the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { raw.dims() }?;
-        let sure = like.sure && raw.data.addr() & like.item == 0;
-        if !sure || !like.fits(&raw, shape, strides) || !(like.discrete || self.has_no_grad(object)) {
+        let sure = literal || (like.sure && raw.data.addr() & like.item == 0 && !self.torch.reads_directly());
+        let free = no_grad || like.discrete || self.has_no_grad(object);
+        if !sure || !free || !like.fits(&raw, shape, strides) {
             return None;
         }
         // SAFETY: as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
@@ -609,7 +677,7 @@ impl<'py> Session<'py> {
 
     fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
         match self.torch.view(object, certain)? {
-            Some(view) if !self.wants_grad(object, view.code)? => Ok(Some(view)),
+            Some(view) if view.no_grad || !self.wants_grad(object, view.code)? => Ok(Some(view)),
             _ => Ok(None),
         }
     }

@@ -1,0 +1,30 @@
+"""Twins of the functions on the shapes of many leaves."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tensordict._kernel import native
+
+
+def regrouped(leaves: list[Tensor], consumed: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """For each leaf `sizes`, then its own sizes behind the first `consumed`. The native function declines with None."""
+    return [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
+
+
+def all_fit(values: list[Any], sizes: Sequence[int]) -> bool:
+    """Whether all values are tensors whose leading sizes are `sizes`."""
+    return all([type(value) is Tensor and value.shape[: len(sizes)] == tuple(sizes) for value in values])
+
+
+def all_tensors(values: list[Any]) -> bool:
+    """Whether the type of all values is exactly `torch.Tensor`."""
+    return all([type(value) is Tensor for value in values])
+
+
+TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (native.all_fit, all_fit),
+    (native.all_tensors, all_tensors),
+    (native.regrouped, regrouped),
+]
