@@ -85,6 +85,12 @@ class Waist(TensorCollection):
     def _set_lock(self, locked: bool) -> None:
         """Stores the lock, of this node alone."""
 
+    def _transform(self, change: Change) -> Self:
+        """An unlocked container with `change` made to each leaf and node; for those that are not dict-backed."""
+        leaf = change.leaf
+        parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in self._parts()]
+        return self._from_parts(parts, change)
+
     def _wrote(self, leaves: list[Any]) -> None:
         """Called after `leaves`, all that `leaves_of` gave, were changed in place; for containers whose leaves are copies."""
 
@@ -152,8 +158,7 @@ def transform(node: Any, change: Change) -> Any:
     """A tree like `node` with `change` made to each leaf and node."""
     leaf = change.leaf
     if not node._dict_backed:
-        parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in node._parts()]
-        return node._from_parts(parts, change)
+        return node._transform(change)
     fields = {
         key: leaf(part) if type(part) is Tensor or not isinstance(part, TensorCollection) else transform(part, change)
         for key, part in node._fields().items()
