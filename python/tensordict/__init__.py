@@ -10,16 +10,29 @@ from tensordict._kernel.native import __version__, unravel_key, unravel_key_list
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
+from tensordict._ops.pack import PackLayout
 from tensordict._td import TensorDict
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
-from tensordict.functional import cat, collate, from_dict, fromkeys, group_by, make_tensordict, merge_tensordicts, stack
+from tensordict.functional import (
+    cat,
+    collate,
+    dense_stack_tds,
+    from_dict,
+    fromkeys,
+    group_by,
+    make_tensordict,
+    merge_tensordicts,
+    pad,
+    stack,
+)
 from tensordict.memmap import MemoryMappedTensor
 
 __all__ = [
     "KEY_SEPARATOR",
     "MemoryMappedTensor",
     "NestedKey",
+    "PackLayout",
     "TensorCollection",
     "TensorDict",
     "TensorDictBase",
@@ -28,6 +41,7 @@ __all__ = [
     "cat",
     "collate",
     "default_is_leaf",
+    "dense_stack_tds",
     "from_dict",
     "from_module",
     "fromkeys",
@@ -45,6 +59,7 @@ __all__ = [
     "make_tensordict",
     "memmap",
     "merge_tensordicts",
+    "pad",
     "parse_tensor_dict_string",
     "save",
     "set_get_defaults_to_none",

@@ -152,6 +152,12 @@ class _SubTensorDict(TensorDictBase):
         self._source.rename_key_(old_key, new_key, safe)
         return self
 
+    def contiguous(self, *, canonical: bool = False, inplace: bool = False) -> Self:
+        """Contiguous copies of the rows, not in place: the rows of the parent stay where they are."""
+        if inplace:
+            raise RuntimeError("contiguous(inplace=True): the leaves of a view at an index are rows of its parent")
+        return super().contiguous(canonical=canonical)
+
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self._batch_size:
             raise RuntimeError(

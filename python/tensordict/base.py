@@ -23,7 +23,10 @@ from tensordict._ops.indexing import IndexOps
 from tensordict._ops.join import JoinOps
 from tensordict._ops.like import LikeOps
 from tensordict._ops.lock import LockOps
+from tensordict._ops.names import NameOps
+from tensordict._ops.pack import PackOps
 from tensordict._ops.pointwise import PointwiseOps
+from tensordict._ops.rearrange import RearrangeOps
 from tensordict._ops.reductions import ReductionOps
 from tensordict._ops.repr import ReprOps
 from tensordict._ops.shape import ShapeOps
@@ -42,7 +45,9 @@ __all__ = [
 
 
 class TensorDictBase(
+    RearrangeOps,
     ShapeOps,
+    PackOps,
     ChooseOps,
     IndexOps,
     UpdateOps,
@@ -54,6 +59,7 @@ class TensorDictBase(
     CastOps,
     AutogradOps,
     LikeOps,
+    NameOps,
     BatchOps,
     ReprOps,
     JoinOps,

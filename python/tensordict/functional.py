@@ -8,12 +8,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensordict._kernel.keys import key_of, path_of
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
-from tensordict._types import Key
+from tensordict._types import Key, Path, TensorCollection
 from tensordict.data.collate import collate
 
-__all__ = ["cat", "collate", "from_dict", "fromkeys", "group_by", "make_tensordict", "merge_tensordicts", "stack"]
+__all__ = [
+    "cat",
+    "collate",
+    "dense_stack_tds",
+    "from_dict",
+    "fromkeys",
+    "group_by",
+    "make_tensordict",
+    "merge_tensordicts",
+    "pad",
+    "stack",
+]
+
+
+def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
+    """The dense stack of a sequence of tensordicts along a new batch dimension (see `stack`).
+
+    Args:
+        td_list: tensordicts of the same keys and shapes; or one that is a stack already, of which a copy is made.
+        dim: where the new dimension stands; for a sequence.
+
+    Raises:
+        ValueError: a sequence is given without `dim`.
+    """
+    if isinstance(td_list, TensorCollection):
+        return td_list.to_tensordict()  # type: ignore[attr-defined]
+    if dim is None:
+        raise ValueError("If a list of tensordicts is provided, stack_dim must not be None")
+    return stack_tensordicts(td_list, dim)
 
 
 def from_dict(
@@ -48,26 +77,33 @@ def make_tensordict(
     return TensorDict.from_dict(source, batch_size=batch_size, device=device, auto_batch_size=auto_batch_size)
 
 
-def merge_tensordicts(*tensordicts: Any, callback_exist: Callable[[Any, Any], Any] | None = None) -> TensorDict:
+def merge_tensordicts(
+    *tensordicts: Any, callback_exist: Callable[..., Any] | Mapping[Key, Callable[..., Any]] | None = None
+) -> Any:
     """The entries of several tensordicts in one; of a key in several, the first one's, or what a function says.
 
     Args:
         *tensordicts: at least two.
-        callback_exist: called with the two leaves of a key that is there already; gives the one to keep.
+        callback_exist: called with the leaves of a key that all of them have, gives the one to keep; or such functions by key.
 
     Raises:
         RuntimeError: fewer than two tensordicts, or an entry does not fit the batch size of the first.
     """
     if len(tensordicts) < 2:
         raise RuntimeError(f"at least 2 tensordicts must be provided, got {len(tensordicts)}")
+    tables: list[dict[Path, Any]] = [{path_of(key): leaf for key, leaf in td.items(True, True)} for td in tensordicts]
     out = tensordicts[0].copy()
-    for other in tensordicts[1:]:
-        for key, value in other.items(True, True):
-            known = out.get(key, None)
-            if known is None:
-                out.set(key, value)
-            elif callback_exist is not None:
-                out.set(key, callback_exist(known, value))
+    for table in tables[1:]:
+        for path, leaf in table.items():
+            if key_of(path) not in out:
+                out.set(path, leaf)
+    if callback_exist is None:
+        return out
+    by_key = {path_of(key): call for key, call in callback_exist.items()} if isinstance(callback_exist, Mapping) else None
+    for path in tables[0]:
+        call = callback_exist if by_key is None else by_key.get(path)
+        if call is not None and all(path in table for table in tables):
+            out.set(path, call(*[table[path] for table in tables]))  # type: ignore[operator]
     return out
 
 
@@ -78,11 +114,19 @@ def group_by(tensordict: Any, key: Key) -> tuple[Tensor, tuple[Any, ...]]:
         The values, sorted, and for each the tensordict of its rows, in their order.
 
     Raises:
-        KeyError: there is no tensor under `key`.
+        KeyError: there is no entry `key`.
+        TypeError: it is no tensor.
+        ValueError: the tensordict has no batch dimension.
     """
     values = tensordict.get(key, None)
+    if values is None:
+        raise KeyError(f"group_by: the tensordict has no entry {key!r}.")
     if not isinstance(values, Tensor):
-        raise KeyError(f"the key {key!r} names no tensor of the tensordict")
+        raise TypeError(f"group_by needs a tensor, but {key!r} holds a {type(values).__name__}.")
+    if not tensordict.batch_dims:
+        raise ValueError("group_by groups the rows along the first batch dimension of the tensordict, which has none.")
+    if not len(values):
+        return values, ()
     found, places, counts = torch.unique(values, dim=0, return_inverse=True, return_counts=True)
     order = torch.argsort(places, stable=True)
     return found, tensordict[order].split(counts.tolist())
@@ -138,6 +182,11 @@ def remove_duplicates(input: Any, key: Key, dim: int = 0, *, return_indices: boo
     first = order.new_full((count,), len(places)).scatter_reduce(0, places, order, "amin")
     index = (slice(None),) * (dim % input.batch_dims) + (first,)
     return (input[index], places) if return_indices else input[index]
+
+
+def pad(tensordict: Any, pad_size: Sequence[int], value: float = 0.0, inplace: bool = False, safe: bool = True) -> Any:
+    """A tensordict with elements of one value added around its batch (see `TensorDict.pad`)."""
+    return tensordict.pad(pad_size, value, inplace, safe)
 
 
 def stack(input: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:

@@ -47,7 +47,12 @@ def expand_right(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     Raises:
         RuntimeError: the tensor does not expand to `shape`.
     """
-    wide = tensor.reshape(tensor.shape + (1,) * (len(shape) - tensor.ndim))
+    if isinstance(tensor, Tensor):
+        wide = tensor.reshape(tensor.shape + (1,) * (len(shape) - tensor.ndim))
+    else:  # a tensordict, whose names stay with their dimensions
+        wide = tensor
+        for _ in range(len(shape) - tensor.ndim):
+            wide = wide.unsqueeze(-1)
     return wide.expand(tuple(shape))
 
 

@@ -83,12 +83,20 @@ class BatchOps(Waist):
 
         Args:
             batch_dims: the most dimensions that are taken.
-            keep_compliant_size: change nothing below this tensordict.
+            keep_compliant_size: leave nodes alone that have as many dimensions or more.
         """
-        for entry in self._fields().values():
+        if keep_compliant_size and batch_dims is not None and len(self.batch_size) >= batch_dims:
+            return self
+        fields = self._fields().values()
+        # a node without leaves fits every size, and takes that of its parent
+        bare = [entry for entry in fields if isinstance(entry, BatchOps) and not leaves_of(entry)]
+        shapes = []
+        for entry in fields:
             if isinstance(entry, BatchOps):
+                if any(entry is one for one in bare):
+                    continue
                 entry.auto_batch_size_(batch_dims, keep_compliant_size)
-        shapes = [entry.shape for entry in self._fields().values()]
+            shapes.append(entry.shape)
         if not shapes:
             return self
         common = list(shapes[0])
@@ -100,6 +108,8 @@ class BatchOps(Waist):
         self._set_batch_size(Size(common if batch_dims is None else common[:batch_dims]))
         if self._names is not None:
             self._set_names((self._names + [None] * len(common))[: len(self.batch_size)])
+        for entry in bare:
+            entry.batch_size = self.batch_size
         return self
 
     # Device.

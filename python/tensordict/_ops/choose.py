@@ -11,6 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.shapes import expand_as_right
 from tensordict._ops.indexing import IndexOps
+from tensordict._ops.rows import relock
 from tensordict._ops.waist import leaves_of, map_leaves, transform
 from tensordict._types import TensorCollection
 
@@ -38,10 +39,9 @@ class ChooseOps(IndexOps):
         if index.ndim != dims:
             raise RuntimeError(f"gather needs an index of {dims} dimensions, as the batch has; got the shape {index.shape}")
         at = dim % dims
-        where = index if index.dtype is torch.int64 else index.long()
 
         def leaf(value: Any) -> Any:
-            spread = expand_as_right(where, value.new_empty(()).expand(where.shape + value.shape[dims:]))
+            spread = expand_as_right(index, value.new_empty(()).expand(index.shape + value.shape[dims:]))
             return value.gather(at, spread)
 
         result = transform(self, Change(leaf, dims, Size(index.shape), range(dims)))
@@ -63,11 +63,14 @@ class ChooseOps(IndexOps):
         return self._become(result) if inplace else result
 
     def _become(self, result: Any) -> Self:
-        """Takes over the entries and the batch size of `result`."""
-        self._take_fields(result)
-        self._set_batch_size(result.batch_size)
-        self._set_names(result._names)
-        return self
+        """Takes over the entries, batch sizes and names of `result`, which has the same nodes; these stay what they are.
+
+        Raises:
+            RuntimeError: a node is locked, or cannot have another batch size; nothing has changed then.
+        """
+        _check_nodes_unlocked(self)
+        _take_batch(self, result)
+        return self._take_fields(result)
 
     def masked_fill_(self, mask: Tensor, value: Any) -> Self:
         """Writes a number into all elements at a boolean mask over the leading batch dimensions. Also if locked.
@@ -75,8 +78,10 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        for leaf in leaves_of(self):
-            leaf.masked_fill_(expand_as_right(mask, leaf), value)
+        leaves = leaves_of(self)
+        for leaf, spread in zip(leaves, [expand_as_right(mask, leaf) for leaf in leaves]):
+            leaf.masked_fill_(spread, value)
+        self._wrote(leaves)
         return self
 
     def masked_fill(self, mask: Tensor, value: Any) -> Self:
@@ -97,7 +102,7 @@ class ChooseOps(IndexOps):
             other: a tensordict, a number, or a tensor that broadcasts to every leaf.
             out: a tensordict to write the result into.
             pad: what stands for the leaves of a key that only one side has.
-            update_batch_size: give `out` the batch size of the result.
+            update_batch_size: give `out` the batch size of the result; its entries are replaced if it had another one.
 
         Raises:
             KeyError: a key is on one side only and there is no `pad`.
@@ -106,14 +111,33 @@ class ChooseOps(IndexOps):
         result = _where(self, condition, other, pad)
         if out is None:
             return result
-        if update_batch_size:
-            out._set_batch_size(result.batch_size)
-        return out.update(result, inplace=True)
+        if not update_batch_size or out.batch_size == result.batch_size:
+            return out.update(result, inplace=True)
+        out._check_unlocked()
+        out._set_batch_size(result.batch_size)
+        return out.update(result)
+
+
+def _check_nodes_unlocked(node: Any) -> None:
+    node._check_unlocked()
+    for value in node._fields().values():
+        if isinstance(value, TensorCollection):
+            _check_nodes_unlocked(value)
+
+
+def _take_batch(node: Any, result: Any) -> None:
+    if node.batch_size != result.batch_size:
+        node._set_batch_size(result.batch_size)
+    if node._names != result._names:
+        node._set_names(result._names)
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            _take_batch(value, result._get_str(key))
 
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if not isinstance(other, TensorCollection):
-        return map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other))
+        return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:

@@ -167,6 +167,10 @@ def _swap_back(result: Any, source: Any, undo: Any) -> None:
     undo(result)
 
 
+def _nothing(result: Any, source: Any) -> None:
+    pass
+
+
 def _update(result: Any, source: Any, *args: Any) -> None:
     source.update(result)
 
@@ -185,6 +189,7 @@ def _relock(result: Any, source: Any, changed: bool) -> None:
 UNDO: dict[str, Any] = {
     "lock_": _reunlock,
     "unlock_": _relock,
+    "same": _nothing,
     "flatten_keys": _inverse("unflatten_keys"),
     "unflatten_keys": _inverse("flatten_keys"),
     "transpose": _inverse("transpose"),
@@ -194,6 +199,9 @@ UNDO: dict[str, Any] = {
     "view": _regroup,
     "reshape": _regroup,
     "flatten": _regroup,
+    "flip": _inverse("flip"),
+    "roll": _inverse("roll"),
+    "rot90": _inverse("rot90"),
     "unflatten": _regroup,
     "update": _update,
     "to_module": _swap_back,

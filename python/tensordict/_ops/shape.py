@@ -69,11 +69,19 @@ class ShapeOps(IndexOps):
 
     __slots__ = ()
 
-    def _changed(self, change: Change, name: str, *args: Any) -> Self:
-        """This tensordict with a change made, which a `with` block can undo."""
+    def _changed(self, change: Change, name: str = "", *args: Any, inplace: bool = False, lock: bool = True) -> Self:
+        """This tensordict with a change made: a new one, which a `with` block can undo if the change has a name."""
         out = transform(self, change)
-        self._remember(out, name, *args)  # type: ignore[attr-defined]
-        return relock(out, self)
+        if inplace:
+            return self._become(out)  # type: ignore[attr-defined, no-any-return]
+        if name:
+            self._remember(out, name, *args)  # type: ignore[attr-defined]
+        return relock(out, self) if lock else out
+
+    def _same(self) -> Self:
+        """This tensordict as the result of a change that changes nothing: there is nothing to undo for `with`."""
+        self._rare["last_op"] = ("same", (), None)
+        return self
 
     def view(self, *shape: Any, size: Any = None, batch_size: Any = None) -> Self:
         """The batch dimensions regrouped; leaves share storage with those of this tensordict.
@@ -92,7 +100,7 @@ class ShapeOps(IndexOps):
             return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined]
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
-            return self
+            return self._same()
         out = regroup(self, sizes, Tensor.view)
         self._remember(out, "view")  # type: ignore[attr-defined]
         return relock(out, self)
@@ -106,7 +114,7 @@ class ShapeOps(IndexOps):
         given = args if args else (kwargs.get("size", kwargs.get("shape")),)
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
-            return self
+            return self._same()
         out = regroup(self, sizes, Tensor.reshape)
         self._remember(out, "reshape")  # type: ignore[attr-defined]
         return relock(out, self)
@@ -143,13 +151,11 @@ class ShapeOps(IndexOps):
             at = wrap(dim, dims)
             gone = [at] if batch_size[at] == 1 else []
         if not gone:
-            if dim is None or not dims:
-                return self
-            gone = []
+            return self._same()
         kept = [place for place in range(dims) if place not in gone]
         drop = tuple(gone)
         change = Change(lambda leaf: leaf.squeeze(drop), dims, Size([batch_size[place] for place in kept]), kept)
-        return self._changed(change, "squeeze", None if dim is None else dim % dims) if gone else self
+        return self._changed(change, "squeeze", None if dim is None else dim % dims)
 
     def permute(self, *args: Any, **kwargs: Any) -> Self:
         """The batch dimensions in another order; leaves share storage.
@@ -163,7 +169,7 @@ class ShapeOps(IndexOps):
         if sorted(order) != list(range(dims)):
             raise ValueError(f"number of dims don't match in permute (got {given} for {dims} batch dimensions)")
         if order == list(range(dims)):
-            return self
+            return self._same()
         sizes = Size([self.batch_size[dim] for dim in order])
 
         def leaf(value: Any) -> Any:
@@ -184,7 +190,7 @@ class ShapeOps(IndexOps):
             )
         first, second = dim0 % dims, dim1 % dims
         if first == second:
-            return self
+            return self._same()
         order = list(range(dims))
         order[first], order[second] = order[second], order[first]
         sizes = Size([self.batch_size[dim] for dim in order])
@@ -214,8 +220,14 @@ class ShapeOps(IndexOps):
     def flatten(self, start_dim: int | None = None, end_dim: int | None = None, *, inplace: bool = False) -> Self:
         """Neighbouring batch dimensions merged into one.
 
+        Args:
+            start_dim: the first dimension to merge, the first of all if not given.
+            end_dim: the last one, the last of all if not given.
+            inplace: take the result's leaves and batch size into this tensordict and return it.
+
         Raises:
             IndexError: a dimension is no batch dimension.
+            ValueError: the last dimension comes before the first.
         """
         dims, batch_size = len(self.batch_size), self.batch_size
         first = wrap(start_dim or 0, dims) if dims else 0
@@ -223,16 +235,23 @@ class ShapeOps(IndexOps):
         if first > last:
             raise ValueError(f"flatten() needs start_dim <= end_dim, got {start_dim} and {end_dim}")
         if not dims:
-            return self.unsqueeze(0)
+            out = self.unsqueeze(0)
+            return self._become(out) if inplace else out  # type: ignore[attr-defined, no-any-return]
         if first == last:
-            return self
+            return self._same()
         merged = batch_size[first : last + 1].numel()
         sizes = Size((*batch_size[:first], merged, *batch_size[last + 1 :]))
         origins = [*range(first), None, *range(last + 1, dims)]
-        return self._changed(Change(lambda leaf: leaf.flatten(first, last), dims, sizes, origins), "flatten")
+        change = Change(lambda leaf: leaf.flatten(first, last), dims, sizes, origins)
+        return self._changed(change, "flatten", inplace=inplace)
 
     def unflatten(self, dim: int, unflattened_size: Sequence[int], *, inplace: bool = False) -> Self:
-        """One batch dimension split into several, of sizes one of which may be -1.
+        """One batch dimension split into several.
+
+        Args:
+            dim: a batch dimension.
+            unflattened_size: the sizes, one of which may be -1.
+            inplace: take the result's leaves and batch size into this tensordict and return it.
 
         Raises:
             IndexError: `dim` is no batch dimension.
@@ -243,7 +262,8 @@ class ShapeOps(IndexOps):
         parts = complete(list(unflattened_size), batch_size[at])
         sizes = Size((*batch_size[:at], *parts, *batch_size[at + 1 :]))
         origins = [*range(at), *[None] * len(parts), *range(at + 1, dims)]
-        return self._changed(Change(lambda leaf: leaf.unflatten(at, parts), dims, sizes, origins), "unflatten")
+        change = Change(lambda leaf: leaf.unflatten(at, parts), dims, sizes, origins)
+        return self._changed(change, "unflatten", inplace=inplace)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along a batch dimension, as a tuple; leaves share storage.

@@ -46,21 +46,37 @@ def binary(name: str, reverse: str) -> Callable[..., Any]:
 
 METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (torch.abs, TensorDictBase.abs),
+    (torch.atleast_1d, TensorDictBase.atleast_1d),
+    (torch.atleast_2d, TensorDictBase.atleast_2d),
+    (torch.atleast_3d, TensorDictBase.atleast_3d),
+    (torch.broadcast_to, TensorDictBase.broadcast_to),
     (torch.chunk, TensorDictBase.chunk),
     (torch.clone, TensorDictBase.clone),
     (torch.flatten, TensorDictBase.flatten),
+    (torch.flip, TensorDictBase.flip),
+    (torch.fliplr, TensorDictBase.fliplr),
+    (torch.flipud, TensorDictBase.flipud),
     (torch.gather, TensorDictBase.gather),
     (torch.lerp, TensorDictBase.lerp),
+    (torch.masked_fill, TensorDictBase.masked_fill),
+    (torch.masked_select, TensorDictBase.masked_select),
     (torch.mean, TensorDictBase.mean),
+    (torch.moveaxis, TensorDictBase.moveaxis),
+    (torch.movedim, TensorDictBase.movedim),
+    (torch.narrow, TensorDictBase.narrow),
     (torch.neg, TensorDictBase.neg),
     (torch.permute, TensorDictBase.permute),
+    (torch.repeat_interleave, TensorDictBase.repeat_interleave),
     (torch.reshape, TensorDictBase.reshape),
+    (torch.roll, TensorDictBase.roll),
+    (torch.rot90, TensorDictBase.rot90),
     (torch.split, TensorDictBase.split),
     (torch.squeeze, TensorDictBase.squeeze),
     (torch.sum, TensorDictBase.sum),
+    (torch.swapaxes, TensorDictBase.swapaxes),
+    (torch.tile, TensorDictBase.tile),
     (torch.transpose, TensorDictBase.transpose),
     (torch.unbind, TensorDictBase.unbind),
-    (torch.unflatten, TensorDictBase.unflatten),
     (torch.unsqueeze, TensorDictBase.unsqueeze),
 )
 # What `tensor + td` calls, and dynamo for `td + tensor` too: the last function of a row is called with exchanged operands.
@@ -94,10 +110,28 @@ TORCH_FUNCTIONS.update({function: like(function) for function in LIKE})
 
 
 def _where(condition: Any, input: Any, other: Any, *, out: Any = None) -> Any:
-    if not isinstance(input, TensorDictBase):
-        return NotImplemented
-    return input.where(condition, other, out=out)
+    if isinstance(input, TensorDictBase):
+        return input.where(condition, other, out=out)
+    return other.where(condition.logical_not(), input, out=out)
+
+
+def _swapdims(input: Any, dim0: int, dim1: int) -> Any:
+    return input.transpose(dim0, dim1)
+
+
+def _unflatten(input: Any, dim: int, sizes: Any) -> Any:
+    return input.unflatten(dim, sizes)
+
+
+def _tensor_split(
+    input: Any, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> Any:
+    given = [cuts for cuts in (indices_or_sections, indices, sections) if cuts is not None]
+    if len(given) != 1:
+        raise TypeError("tensor_split takes either the indices or the number of sections")
+    return input.tensor_split(given[0], dim)
 
 
 TORCH_FUNCTIONS[torch.where] = _where
+TORCH_FUNCTIONS.update({torch.swapdims: _swapdims, torch.unflatten: _unflatten, torch.tensor_split: _tensor_split})
 TORCH_FUNCTIONS.update({torch.stack: _stack, torch.cat: _cat, torch.concat: _cat, torch.concatenate: _cat})
