@@ -32,14 +32,14 @@ def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
     """The dense stack of a sequence of tensordicts along a new batch dimension (see `stack`).
 
     Args:
-        td_list: tensordicts of the same keys and shapes; or one that is a stack already, of which a copy is made.
+        td_list: tensordicts of the same keys and shapes; or a stack, which is made dense if it is not.
         dim: where the new dimension stands; for a sequence.
 
     Raises:
         ValueError: a sequence is given without `dim`.
     """
     if isinstance(td_list, TensorCollection):
-        return td_list.to_tensordict()  # type: ignore[attr-defined]
+        return td_list if td_list._dict_backed else td_list.contiguous()  # type: ignore[attr-defined]
     if dim is None:
         raise ValueError("If a list of tensordicts is provided, stack_dim must not be None")
     return stack_tensordicts(td_list, dim)

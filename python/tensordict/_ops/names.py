@@ -28,7 +28,7 @@ class NameOps(BatchOps):
         new = _renamed(self, names, rename_map)
         out = copy_nodes(self)
         out.names = new
-        return out  # type: ignore[no-any-return]
+        return out
 
     def rename_(self, *names: Any, **rename_map: Any) -> Self:
         """Changes the names of the batch dimensions (see `rename`), also of a locked tensordict. Returns the tensordict."""

@@ -192,7 +192,7 @@ class PackOps(KeyOps):
                 raise RuntimeError(
                     f"the entry {out_key!r} is to be below the entry {key_of(path)!r}, which is joined and removed"
                 )
-        self.set(out_key, join([descend(self, path) for path in paths], dim))  # type: ignore[attr-defined]
+        self.set(out_key, join([descend(self, path) for path in paths], dim))
         for path in gone:
             self.del_(key_of(path))
         return self

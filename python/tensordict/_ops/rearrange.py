@@ -220,7 +220,7 @@ class RearrangeOps(ShapeOps):
         dims, batch_size = len(self.batch_size), self.batch_size
         if not dims or (dim is None and dims > 1):
             out = self.reshape(-1).repeat_interleave(repeats, dim or 0, output_size=output_size)
-            return self._become(out) if inplace else out  # type: ignore[attr-defined, no-any-return]
+            return self._become(out) if inplace else out  # type: ignore[attr-defined]
         at = wrap(dim or 0, dims)
         if isinstance(repeats, Tensor):
             leaf, size = _interleave(repeats, at, batch_size[at], output_size)
@@ -390,8 +390,8 @@ class RearrangeOps(ShapeOps):
 
         out = map_leaves(self, leaf)
         if not inplace:
-            return out  # type: ignore[no-any-return]
-        return self._become(out) if copied else self  # type: ignore[attr-defined, no-any-return]
+            return out
+        return self._become(out) if copied else self  # type: ignore[attr-defined]
 
 
 def _interleave(repeats: Tensor, at: int, size: int, output_size: int | None) -> tuple[Callable[[Any], Any], int]:

@@ -73,7 +73,7 @@ class ShapeOps(IndexOps):
         """This tensordict with a change made: a new one, which a `with` block can undo if the change has a name."""
         out = transform(self, change)
         if inplace:
-            return self._become(out)  # type: ignore[attr-defined, no-any-return]
+            return self._become(out)  # type: ignore[attr-defined]
         if name:
             self._remember(out, name, *args)  # type: ignore[attr-defined]
         return relock(out, self) if lock else out
@@ -236,7 +236,7 @@ class ShapeOps(IndexOps):
             raise ValueError(f"flatten() needs start_dim <= end_dim, got {start_dim} and {end_dim}")
         if not dims:
             out = self.unsqueeze(0)
-            return self._become(out) if inplace else out  # type: ignore[attr-defined, no-any-return]
+            return self._become(out) if inplace else out  # type: ignore[attr-defined]
         if first == last:
             return self._same()
         merged = batch_size[first : last + 1].numel()

@@ -61,7 +61,7 @@ METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (torch.masked_fill, TensorDictBase.masked_fill),
     (torch.masked_select, TensorDictBase.masked_select),
     (torch.mean, TensorDictBase.mean),
-    (torch.moveaxis, TensorDictBase.moveaxis),
+    (torch.moveaxis, TensorDictBase.movedim),
     (torch.movedim, TensorDictBase.movedim),
     (torch.narrow, TensorDictBase.narrow),
     (torch.neg, TensorDictBase.neg),
