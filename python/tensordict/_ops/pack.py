@@ -78,7 +78,7 @@ class PackLayout:
         for key, extra, _ in self.nested:
             _place(fields, path_of(key), plain_tensordict({}, Size(batch_size + extra), self.device))
         for key, shape, offset in zip(self.keys, self.shapes, self.offsets):
-            _place(fields, path_of(key), flat.narrow(-1, offset, prod(shape)).reshape(batch_size + shape))
+            _place(fields, path_of(key), flat.narrow(-1, offset, prod(shape)).reshape((*batch_size, *shape)))
         for key, _, cls in reversed(self.nested):
             _wrap(fields, path_of(key), cls)
         return _as_class(plain_tensordict(fields, batch_size, self.device), self.cls)
@@ -109,13 +109,24 @@ def _class_of(node: Any) -> type | None:
     return type(node) if hasattr(type(node), "_from_tensordict") else None
 
 
-def _walk(node: Any, prefix: Path, nodes: list[tuple[Path, Any]], leaves: list[tuple[Path, Tensor]]) -> None:
+def _walk(node: Any, prefix: Path, nodes: list[tuple[Path, Any]], keys: list[Key], leaves: list[Tensor]) -> None:
     for name, value in sorted(node._fields().items()):
         if isinstance(value, TensorCollection):
             nodes.append(((*prefix, name), value))
-            _walk(value, (*prefix, name), nodes, leaves)
+            _walk(value, (*prefix, name), nodes, keys, leaves)
         else:
-            leaves.append(((*prefix, name), value))
+            keys.append((*prefix, name) if prefix else name)
+            leaves.append(value)
+
+
+def _flattened(leaves: list[Tensor], dims: int) -> tuple[tuple[Size, ...], list[Tensor]]:
+    """The dimensions of each leaf behind the first `dims`, and each leaf with these as one."""
+    shapes, flat = [], []
+    for leaf in leaves:
+        shape = leaf.shape[dims:]
+        shapes.append(shape)
+        flat.append(leaf if len(shape) == 1 else leaf.flatten(dims) if shape else leaf.unsqueeze(-1))
+    return tuple(shapes), flat
 
 
 def _check_layout(given: PackLayout, made: PackLayout) -> None:
@@ -218,23 +229,22 @@ class PackOps(KeyOps):
             raise IndexError(f"dim {dim} is out of range for packing a tensordict with {dims} batch dimensions.")
         at = dim if dim < 0 else dim - dims - 1
         nodes: list[tuple[Path, Any]] = []
-        leaves: list[tuple[Path, Tensor]] = []
-        _walk(self, (), nodes, leaves)
-        shapes = tuple([leaf.shape[dims:] for _, leaf in leaves])
+        keys: list[Key] = []
+        leaves: list[Tensor] = []
+        _walk(self, (), nodes, keys, leaves)
         nested = tuple([(key_of(path), node.batch_size[dims:], _class_of(node)) for path, node in nodes])
-        keys = tuple([key_of(path) for path, _ in leaves])
-        made = PackLayout(keys, shapes, at, nested, self.device, _class_of(self))
+        shapes, flat = _flattened(leaves, dims)
+        made = PackLayout(tuple(keys), shapes, at, nested, self.device, _class_of(self))
         if layout is not None:
             _check_layout(layout, made)
             if layout.dim != at:
                 raise ValueError(f"Cannot pack along dim {dim} with a layout packed along dim {layout.dim}.")
         if not leaves:
             return torch.zeros((*batch_size, 0), device=self.device).movedim(-1, at), made
-        for path, leaf in leaves:
-            if leaf.dtype != leaves[0][1].dtype:
+        for key, leaf in zip(keys, leaves):
+            if leaf.dtype is not leaves[0].dtype:
                 raise TypeError(
-                    f"Cannot pack leaves of different dtypes: {leaves[0][1].dtype} and {leaf.dtype} at {key_of(path)!r}. "
-                    "Cast the tensordict first."
+                    f"Cannot pack leaves of different dtypes: {leaves[0].dtype} and {leaf.dtype} at {key!r}. Cast the "
+                    "tensordict first."
                 )
-        flat = [leaf.reshape((*batch_size, prod(shape))).movedim(-1, at) for (_, leaf), shape in zip(leaves, shapes)]
-        return torch.cat(flat, at), made
+        return torch.cat(flat if at == -1 else [leaf.movedim(-1, at) for leaf in flat], at), made

@@ -39,9 +39,8 @@ def atleast(count: int) -> Callable[[T], T]:
         if missing <= 0:
             return self._same()
         front = (None,) * missing
-        change = Change(
-            lambda leaf: leaf[front], dims, Size((1,) * missing + self.batch_size), [None] * missing + list(range(dims))
-        )
+        leaf = (lambda value: value.unsqueeze(0)) if missing == 1 else lambda value: value[front]
+        change = Change(leaf, dims, Size((1,) * missing + self.batch_size), [None] * missing + list(range(dims)))
         return self._changed(change, "reshape")
 
     method.__name__ = f"atleast_{count}d"
@@ -242,7 +241,8 @@ class RearrangeOps(ShapeOps):
         """
         which = _distinct(_dims_of(self, dims), "flip")
         count = len(self.batch_size)
-        return self._changed(Change(lambda leaf: leaf.flip(which), count, self.batch_size, range(count)), "flip", which)
+        dim = which[0] if len(which) == 1 else which  # torch reads one integer faster than a tuple of one
+        return self._changed(Change(lambda leaf: leaf.flip(dim), count, self.batch_size, range(count)), "flip", which)
 
     fliplr = reversal(1, "fliplr")
     flipud = reversal(0, "flipud")
