@@ -168,7 +168,7 @@ class _SubTensorDict(TensorDictBase):
         raise RuntimeError("the device of a view at an index is that of its parent; it cannot be set")
 
     def _set_names(self, names: Names) -> None:
-        raise RuntimeError("the names of a view at an index follow from its parent; they cannot be set")
+        raise RuntimeError("Names of a subtensordict cannot be modified: they follow from its parent.")
 
     def _set_lock(self, locked: bool) -> None:
         if locked != self._is_locked:
