@@ -36,7 +36,10 @@ class BatchOps(Waist):
             if isinstance(entry, BatchOps) and entry.batch_size[: len(size)] != size:
                 entry.batch_size = size
 
-    def _check_batch_size(self, size: Size) -> None:
+    def _check_batch_size(self, size: Size | None = None) -> None:
+        """Raises where an entry does not have the leading dimensions `size`, those of the batch if not given."""
+        if size is None:
+            size = self.batch_size
         for key, entry in self._fields().items():
             if isinstance(entry, BatchOps):
                 if entry.batch_size[: len(size)] != size:
