@@ -2,3 +2,4 @@
 
 from tensordict._torch import function as function
 from tensordict._torch import pytree as pytree
+from tensordict._torch import reductions as reductions
