@@ -147,6 +147,16 @@ class _SubTensorDict(TensorDictBase):
         self._store(descend(self._source, path_of(key)), value)
         return self
 
+    def _set_data(self, value: Any) -> None:
+        with torch.no_grad():
+            self.update_(value)
+
+    # the leaves here are views or copies made for each access: their own `.data` is nobody's
+    data = TensorDictBase.data.setter(_set_data)  # type: ignore[attr-defined]
+
+    def pin_memory(self, num_threads: int | None = None, inplace: bool = False) -> Self:
+        raise RuntimeError(f"Cannot pin memory of a {type(self).__name__}: pin that of the parent tensordict instead.")
+
     def rename_key_(self, old_key: Key, new_key: Key, safe: bool = False) -> Self:
         """Moves the whole entry of the parent, in all its rows."""
         self._source.rename_key_(old_key, new_key, safe)

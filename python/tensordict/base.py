@@ -19,6 +19,7 @@ from tensordict._ops.batch import BatchOps
 from tensordict._ops.cast import CastOps
 from tensordict._ops.choose import ChooseOps
 from tensordict._ops.compare import CompareOps
+from tensordict._ops.device import DeviceOps
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.join import JoinOps
 from tensordict._ops.like import LikeOps
@@ -57,6 +58,7 @@ class TensorDictBase(
     CompareOps,
     ReductionOps,
     CastOps,
+    DeviceOps,
     AutogradOps,
     LikeOps,
     NameOps,

@@ -67,9 +67,11 @@ class AutogradOps(Waist):
                 f"Cannot assign .data from a source with batch size {value.batch_size} to a destination with batch size "
                 f"{self.batch_size}."
             )
-        pairs = list(_pairs(self, value, ()))
-        _assign([leaf for leaf, _ in pairs], "data", [new for _, new in pairs])
-        self._wrote(leaves_of(self))
+        mine, given = dict(_paths(self, ())), dict(_paths(value, ()))
+        missing = [path for path in given if path not in mine]
+        if missing:
+            raise KeyError(f"Cannot assign .data: the keys {missing} of the source are not in the destination.")
+        _assign([mine[path] for path in given], "data", list(given.values()))
 
     @property
     def grad(self) -> Self | None:
@@ -162,21 +164,6 @@ def _entry(node: Any, path: Path) -> Any:
     return node
 
 
-def _pairs(node: Any, source: Any, path: Path) -> Iterator[tuple[Any, Any]]:
-    """The leaf of `node` and that of `source` at each path of `source`."""
-    mine = node._fields()
-    missing = [key for key in source._fields() if key not in mine]
-    if missing:
-        raise KeyError(f"Cannot assign .data: the keys {missing} of the source are not in the destination (at {path}).")
-    for key, value in source._fields().items():
-        if isinstance(value, TensorCollection) is not isinstance(mine[key], TensorCollection):
-            raise KeyError(f"Cannot assign .data at {(*path, key)}: only one side has entries below it")
-        if isinstance(value, TensorCollection):
-            yield from _pairs(mine[key], value, (*path, key))
-        else:
-            yield mine[key], value
-
-
 def _check_source(value: Any, name: str) -> None:
     if not isinstance(value, TensorCollection):
         raise TypeError(f"the .{name} of a tensordict is set from a tensordict, got a {type(value).__name__}")
@@ -216,7 +203,7 @@ def _without_none(node: Any) -> Any:
     return node._rebuild(fields, node.batch_size, node.device, node._names)
 
 
-def _one(given: Any, what: str) -> Any:
+def only(given: Any, what: str) -> Any:
     """The one tensor or tensordict that is given, alone or in a sequence of one."""
     if isinstance(given, Sequence) and not isinstance(given, (Tensor, TensorCollection)):
         if len(given) != 1:
@@ -242,8 +229,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwar
     Raises:
         ValueError: several outputs or inputs, or `grad_outputs` is not of the kind of the outputs.
     """
-    source, target = _one(outputs, "output"), _one(inputs, "input")
-    weights = _one(grad_outputs, "grad_output")
+    source, target = only(outputs, "output"), only(inputs, "input")
+    weights = only(grad_outputs, "grad_output")
     if weights is not None and isinstance(weights, TensorCollection) is not isinstance(source, TensorCollection):
         raise ValueError(f"grad_outputs must be of the kind of the outputs, got a {type(weights).__name__}")
     rows = leaves_of(source) if isinstance(source, TensorCollection) else [source]  # type: ignore[arg-type]

@@ -49,14 +49,12 @@ def batch_dims_of(node: Any, dim: Any) -> tuple[int, ...]:
     return dims
 
 
-def reduced(
-    node: Any, dims: tuple[int, ...], keepdim: bool, leaf: Callable[[Any], Any], lead: tuple[int, ...] = ()
-) -> Change:
+def reduced(node: Any, dims: tuple[int, ...], keepdim: bool, leaf: Callable[[Any], Any], lead: tuple[int, ...] = ()) -> Change:
     """The change that a reduction of the batch dimensions `dims` makes; `lead` are new dimensions in front."""
     batch_size = node.batch_size
     kept = [place for place in range(len(batch_size)) if keepdim or place not in dims]
     sizes = [1 if place in dims else batch_size[place] for place in kept]
-    return Change(leaf, len(batch_size), Size((*lead, *sizes)), [None] * len(lead) + kept)
+    return Change(leaf, len(batch_size), Size((*lead, *sizes)), [*[None] * len(lead), *kept])
 
 
 def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any]) -> Any:
@@ -160,9 +158,7 @@ def check_feature(dim: str, keep: bool) -> None:
         raise TypeError("dim='feature' is incompatible with keepdim=True.")
 
 
-def _features(
-    node: Any, function: Reduction, dim: str, keep: bool, lead: tuple[int, ...], options: dict[str, Any]
-) -> Any:
+def _features(node: Any, function: Reduction, dim: str, keep: bool, lead: tuple[int, ...], options: dict[str, Any]) -> Any:
     check_feature(dim, keep)
 
     def plan(node: Any) -> Change:
@@ -238,8 +234,8 @@ def reduce_flag(node: Any, function: Callable[..., Tensor], whole: Callable[[Ite
 
 # The rows: one maker for each signature.
 
-_DIM = """dim: a batch dimension or a tuple of them; `"feature"` for the dimensions behind the batch of each node; not given, all
-            dimensions of each leaf.
+_DIM = """dim: a batch dimension or a tuple of them; `"feature"` for the dimensions behind the batch of each node; not
+            given, all dimensions of each leaf.
         keepdim: keep reduced dimensions with size 1; not with `"feature"`."""
 _REDUCE = """reduce: also reduce over the leaves, joined along `dim`: the result is one tensor."""
 _RENAME = """key_transform: `fn(key)`, the key of the result for each key of each level."""

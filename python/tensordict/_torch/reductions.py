@@ -11,7 +11,7 @@ from torch import Size, Tensor
 from tensordict._kernel.change import Change
 from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._kernel.shapes import broadcast, expand_right
-from tensordict._ops.autograd import grad
+from tensordict._ops.autograd import grad, only
 from tensordict._ops.reductions import batch_dim, over_one, reduce_tree, resized, unzip
 from tensordict._ops.waist import leaves_like, leaves_of, map_leaves, refill
 from tensordict._types import TensorCollection
@@ -78,8 +78,6 @@ def picked(function: Callable[..., Any], kind: Callable[..., Any] | None = None)
 
     def call(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is None:
-            if keepdim and kind is not None:
-                raise TypeError(f"torch.{function.__name__} keeps a dim that is given; got dim=None, keepdim=True")
             return reduce_tree(input, over_one(function), None, keepdim, None)
         out = reduce_tree(input, function, batch_dim(input, dim), keepdim, None)
         return out if kind is None else unzip(out, kind)
@@ -109,7 +107,7 @@ def _diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: An
     parts = [part for part in (prepend, input, append) if part is not None]
     if not all(isinstance(part, TensorCollection) for part in parts):
         raise TypeError("torch.diff of a tensordict takes tensordicts of the same keys as prepend and append")
-    whole = torch.cat(parts, at) if len(parts) > 1 else input
+    whole: Any = torch.cat(parts, at) if len(parts) > 1 else input
     return resized(whole, at, max(0, whole.batch_size[at] - n), lambda leaf: torch.diff(leaf, n, at))
 
 
@@ -121,7 +119,7 @@ def _index_select(input: Any, dim: int, index: Tensor) -> Any:
 def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     if dim is None:
         return _take_along_dim(input.reshape(-1), indices.reshape(-1), 0)
-    at, dims = batch_dim(input, dim), len(input.batch_size)
+    at, dims = batch_dim(input, dim), input.ndim
     shape = indices.shape
     others = [(*sizes[:at], 1, *sizes[at + 1 :]) for sizes in (input.batch_size, shape)]
     prefix = broadcast(others) if len(shape) == dims else None
@@ -134,13 +132,11 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
         columns = [expand_right(indices, (*shape, *leaf.shape[dims:])) for leaf in leaves]
     taken = [torch.take_along_dim(leaf, column, at) for leaf, column in zip(leaves, columns)]
     sizes = Size((*prefix[:at], shape[at], *prefix[at + 1 :]))
-    return refill(input, iter(taken), Change(torch.take_along_dim, dims, sizes, range(dims)))
+    return refill(input, iter(taken), Change(lambda leaf: leaf, dims, sizes, range(dims)))
 
 
 def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
-    if not isinstance(tensors, TensorDictBase):
-        raise TypeError("torch.autograd.backward takes one tensordict, or tensors")
-    tensors.backward(grad_tensors, *args, **kwargs)
+    only(tensors, "output").backward(only(grad_tensors, "grad_tensor"), *args, **kwargs)
 
 
 TORCH_FUNCTIONS.update(

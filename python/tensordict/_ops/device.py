@@ -1,0 +1,250 @@
+"""Moves between devices, pinned memory, addresses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._ops.cast import cast_leaves
+from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.waist import Waist, copy_nodes, leaves_of, refill
+from tensordict._types import TensorCollection
+
+_CPU = torch.device("cpu")
+# `torch.nn.Module.to` too gives a memory format to the tensors of its number of dimensions, and leaves the others alone
+_FORMAT_DIMS = {torch.channels_last: 4, torch.channels_last_3d: 5}
+
+
+class _Target:
+    """What the arguments of `to` ask for."""
+
+    __slots__ = (
+        "batch_size",
+        "cast_filter",
+        "device",
+        "dtype",
+        "inplace",
+        "memory_format",
+        "non_blocking",
+        "num_threads",
+        "pin",
+    )
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        options = dict(kwargs)
+        if "copy" in options or len(args) > 3:
+            raise RuntimeError(".to() does not accept copy argument")
+        self.device = options.pop("device", None)
+        self.dtype = options.pop("dtype", None)
+        self.non_blocking = options.pop("non_blocking", None)
+        self.batch_size = options.pop("batch_size", None)
+        self.cast_filter = options.pop("cast_filter", None)
+        self.memory_format = options.pop("memory_format", None)
+        self.inplace = bool(options.pop("inplace", False))
+        self.num_threads = options.pop("num_threads", None)
+        self.pin = bool(options.pop("non_blocking_pin", False))
+        other = options.pop("other", None)
+        if options:
+            raise TypeError(f"to() got unexpected keyword arguments {sorted(options)}")
+        if other is not None:
+            if self.device is not None or (args and isinstance(args[0], (str, int, torch.device))):
+                raise ValueError("other and device cannot be both passed")
+            self._take(other)
+        place = -1
+        for value in args:
+            before, place = place, place + 1 if value is None else self._take(value)
+            if place <= before or (place == 2 and before != 1):
+                raise TypeError(f"to() takes a device, a dtype and non_blocking in this order, got {args}")
+        if self.dtype is not None and not isinstance(self.dtype, torch.dtype):
+            raise TypeError(f"the dtype must be a torch.dtype, got {self.dtype!r} of type {type(self.dtype).__name__}")
+        self.device = as_device(self.device)
+
+    def _take(self, value: Any) -> int:
+        """Takes one argument; returns its place among device (0), dtype or something to be like (1), and non_blocking (2)."""
+        if isinstance(value, torch.dtype):
+            self.dtype = value
+            return 1
+        if isinstance(value, bool):
+            self.non_blocking = value
+            return 2
+        if isinstance(value, (str, int, torch.device)):
+            if self.device is not None:
+                raise TypeError(f"to() got the device {self.device} and the device {value}")
+            self.device = value
+            return 0
+        if isinstance(value, (Tensor, TensorCollection)):
+            self.device, self.dtype = value.device, value.dtype  # type: ignore[union-attr]
+            return 1
+        raise TypeError(f"to() takes devices, dtypes, tensors and tensordicts, got {value!r} of type {type(value).__name__}")
+
+
+class DeviceOps(Waist):
+    """`to` and its relatives, pinned memory, addresses."""
+
+    __slots__ = ()
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The tensordict on another device or with another dtype.
+
+        Args:
+            *args: a device, a dtype, a device and a dtype, a tensor or a tensordict to be like; then `non_blocking`.
+            device: the device.
+            dtype: the dtype of the leaves.
+            other: a tensor or a tensordict to be like.
+            non_blocking: True starts the copies and returns: no value may be read, and none of those in pinned memory
+                changed, before the device is synchronised. Not given, or False, all has arrived when the method returns.
+            non_blocking_pin: move by way of pinned memory, in several threads.
+            num_threads: how many of them.
+            memory_format: as in torch, for the leaves that have as many dimensions as the format.
+            batch_size: the batch size of the result.
+            cast_filter: `fn(key, leaf)`, true for the leaves that are cast to `dtype`, with the key as a tuple.
+            inplace: replace the leaves of this tensordict and return it.
+
+        Returns:
+            This tensordict itself, where it has the device already and nothing else is asked for; otherwise a new one,
+            whose leaves share storage where nothing had to change.
+
+        Raises:
+            TypeError: an argument is none of these.
+            ValueError: `other` and a device are given.
+            RuntimeError: `copy` is asked for, or `inplace` of a locked tensordict would replace leaves.
+        """
+        target = _Target(args, kwargs)
+        result: Any = self
+        if target.dtype is not None:
+            dtype = target.dtype
+            result = cast_leaves(result, lambda leaf: leaf.to(dtype), target.cast_filter)
+        if target.memory_format is not None:
+            result = cast_leaves(result, _formatted(target.memory_format), None)
+        if target.device is not None and target.device != self.device:
+            result = _moved(result, target)
+        if target.batch_size is not None and as_size(target.batch_size) != result.batch_size:
+            result = copy_nodes(result) if result is self else result
+            result.batch_size = target.batch_size
+        return _adopt(self, result) if target.inplace else result
+
+    def cpu(self, **kwargs: Any) -> Self:
+        """The tensordict on the CPU; the keywords are those of `to`."""
+        return self.to("cpu", **kwargs)
+
+    def cuda(self, device: Any = None, **kwargs: Any) -> Self:
+        """The tensordict on a CUDA device, the current one if not given; the keywords are those of `to`.
+
+        Raises:
+            RuntimeError: the device is of another kind.
+        """
+        target = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+        if target.type != "cuda":
+            raise RuntimeError(f"Invalid device {device}, must be a cuda device.")
+        return self.to(target, **kwargs)
+
+    def pin_memory(self, num_threads: int | None = None, inplace: bool = False) -> Self:
+        """The tensordict in pinned memory, from which copies to an accelerator need not wait.
+
+        Args:
+            num_threads: the number of threads that copy; chosen by their number of leaves if not given.
+            inplace: replace the leaves of this tensordict and return it.
+
+        Raises:
+            RuntimeError: a leaf is not on the CPU, or there is no accelerator.
+        """
+        return _pinned(self, num_threads, inplace)
+
+    def pin_memory_(self, num_threads: int = 0) -> Self:
+        """Deprecated: `pin_memory(inplace=True)`."""
+        warnings.warn(
+            "TensorDictBase.pin_memory_() is deprecated and will be removed in TensorDict 0.17. Use "
+            "pin_memory(inplace=True) instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return _pinned(self, num_threads, True)
+
+    def record_stream(self, stream: Any) -> Self:
+        """Tells the allocator that a stream uses the leaves: their memory is not reused before it is done with them.
+
+        Raises:
+            RuntimeError: another stream was recorded before.
+        """
+        known = None if self._extra is None else self._extra.get("stream")
+        if known is not None and known != stream:
+            raise RuntimeError("A stream is already associated with this TensorDict instance.")
+        for leaf in leaves_of(self):
+            leaf.record_stream(stream)
+        self._rare["stream"] = stream
+        return self
+
+    def data_ptr(self, *, storage: bool = False) -> Any:
+        """The addresses of the leaves: a tensordict of the same keys, of integers without batch dimensions, on the CPU.
+
+        Args:
+            storage: the addresses of the storages, which views share.
+        """
+
+        def address(leaf: Tensor) -> Tensor:
+            return torch.tensor(leaf.untyped_storage().data_ptr() if storage else leaf.data_ptr(), device=_CPU)
+
+        out = self.apply(address, batch_size=Size(()), device=_CPU, filter_empty=True)  # type: ignore[attr-defined]
+        return self.empty(batch_size=Size(()), device=_CPU) if out is None else out  # type: ignore[attr-defined]
+
+
+def _formatted(memory_format: torch.memory_format) -> Callable[[Any], Any]:
+    dims = _FORMAT_DIMS.get(memory_format)
+    return lambda leaf: leaf.to(memory_format=memory_format) if dims is None or leaf.ndim == dims else leaf
+
+
+def _moved(node: Any, target: _Target) -> Any:
+    device, leaves = target.device, leaves_of(node)
+    if target.pin:
+        leaves = _each_pinned(leaves, target.num_threads)
+    # All copies to the CPU start at once and one wait ends them: without it, what has not arrived could be read.
+    waits: dict[torch.device, None] = {}
+    if device.type == "cpu" and target.non_blocking is None:
+        waits = dict.fromkeys(leaf.device for leaf in leaves if leaf.device.type not in ("cpu", "meta"))
+    starts = bool(target.non_blocking or waits or target.pin)
+    moved = [leaf.to(device, non_blocking=starts) for leaf in leaves]
+    if target.pin and not target.non_blocking and device.type != "cpu":
+        waits = {device: None}  # the pinned copies are freed here
+    for source in waits:
+        torch.accelerator.synchronize(source)
+    result = refill(node, iter(moved))
+    result._label_device(device)
+    return result.lock_() if node.is_locked else result
+
+
+def _each_pinned(leaves: list[Any], num_threads: int | None) -> list[Any]:
+    threads = min(8, len(leaves) // 16) if num_threads is None else num_threads
+    if threads < 2:
+        return [leaf.pin_memory() for leaf in leaves]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda leaf: leaf.pin_memory(), leaves))
+
+
+def _pinned(node: Any, num_threads: int | None, inplace: bool) -> Any:
+    result = refill(node, iter(_each_pinned(leaves_of(node), num_threads)))
+    if inplace:
+        return _adopt(node, result)
+    return result.lock_() if node.is_locked else result
+
+
+def _adopt(node: Any, result: Any) -> Any:
+    """Makes the leaves, device and batch size of `result` those of `node`, whose entries must not change if it is locked."""
+    if result is node:
+        return node
+    if node.is_locked and any(new is not old for new, old in zip(leaves_of(result), leaves_of(node))):
+        node._check_unlocked()
+    for key, value in result._fields().items():
+        current = node._fields()[key]
+        if isinstance(value, TensorCollection):
+            _adopt(current, value)
+        else:
+            node._set_str(key, value)
+    node._set_device(result.device)
+    node._set_batch_size(Size(result.batch_size))
+    return node
