@@ -134,6 +134,7 @@ class TestBackward:
         for path, leaf in leaves(td.grad).items():
             torch.testing.assert_close(leaf, leaves(nested())[path] * 2)
 
+    @pytest.mark.filterwarnings("ignore:Using backward")
     def test_options(self):
         td = tracked()
         out = (td * td).sum()

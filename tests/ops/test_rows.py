@@ -321,15 +321,6 @@ class TestReductions:
         assert out.batch_size == ()
         agree(out, {path: f(leaf) for path, leaf in leaves(td).items()})
 
-    @pytest.mark.parametrize("name", REDUCTION)
-    def test_features(self, name):
-        td, f = nested(), REDUCTION[name]
-        out = getattr(td, name)(dim="feature")
-        assert out.batch_size == BATCH
-        wanted = {path: f(leaf, tuple(range(2, leaf.ndim))) if leaf.ndim > 2 else leaf for path, leaf in leaves(td).items()}
-        agree(out, wanted)
-        check(out)
-
     def test_one_number(self):
         td = nested()
         assert torch.isclose(td.sum(reduce=True), sum(leaf.sum() for leaf in leaves(td).values()))
