@@ -154,6 +154,11 @@ class _SubTensorDict(TensorDictBase):
     # the leaves here are views or copies made for each access: their own `.data` is nobody's
     data = TensorDictBase.data.setter(_set_data)  # type: ignore[attr-defined]
 
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        if kwargs.get("inplace"):
+            raise TypeError(f"Cannot send a {type(self).__name__} instance to device/dtype inplace: move the parent instead.")
+        return super().to(*args, **kwargs)
+
     def pin_memory(self, num_threads: int | None = None, inplace: bool = False) -> Self:
         raise RuntimeError(f"Cannot pin memory of a {type(self).__name__}: pin that of the parent tensordict instead.")
 

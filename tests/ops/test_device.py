@@ -88,6 +88,8 @@ class TestPinned:
     def test_of_a_view(self):
         with pytest.raises(RuntimeError, match="Cannot pin"):
             CONTAINERS["view"]().pin_memory()
+        with pytest.raises(TypeError, match="inplace"):
+            CONTAINERS["view"]().to(torch.double, inplace=True)
 
 
 class TestArguments:
