@@ -30,7 +30,7 @@ MOST_WAIST_METHODS = 15
 # From the bottom up. A name is a module of `tensordict`; one that is not listed is a facade: it may import everything,
 # and no module of a layer may import it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_core", "_reexport"),
+    ("_core", "_reexport", "_old_names"),
     ("_types",),
     ("_kernel",),
     ("memmap",),

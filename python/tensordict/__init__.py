@@ -2,6 +2,15 @@
 
 from tensordict import _polyfills
 from tensordict import _torch as _torch
+from tensordict._convert.functions import (
+    from_any,
+    from_dict,
+    from_namedtuple,
+    from_pytree,
+    from_struct_array,
+    from_tuple,
+    fromkeys,
+)
 from tensordict._convert.module import from_module
 from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._io.functions import append_memmap, load, load_memmap, memmap, save
@@ -18,8 +27,6 @@ from tensordict.functional import (
     cat,
     collate,
     dense_stack_tds,
-    from_dict,
-    fromkeys,
     group_by,
     make_tensordict,
     merge_tensordicts,
@@ -27,6 +34,7 @@ from tensordict.functional import (
     stack,
 )
 from tensordict.memmap import MemoryMappedTensor
+from tensordict.testing import assert_allclose_td, assert_close
 
 __all__ = [
     "KEY_SEPARATOR",
@@ -38,12 +46,19 @@ __all__ = [
     "TensorDictBase",
     "__version__",
     "append_memmap",
+    "assert_allclose_td",
+    "assert_close",
     "cat",
     "collate",
     "default_is_leaf",
     "dense_stack_tds",
+    "from_any",
     "from_dict",
     "from_module",
+    "from_namedtuple",
+    "from_pytree",
+    "from_struct_array",
+    "from_tuple",
     "fromkeys",
     "get_defaults_to_none",
     "get_printoptions",

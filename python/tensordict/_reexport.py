@@ -16,6 +16,13 @@ def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
     return TensorDict(fields, batch_size=batch_size, device=device)
 
 
+def dense_class() -> Any:
+    """The class of dict-backed tensordicts."""
+    from tensordict._td import TensorDict
+
+    return TensorDict
+
+
 def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, device: Any = None, names: Any = None) -> Any:
     """A dict-backed tensordict of fields that fit, unchecked."""
     from tensordict._td import TensorDict

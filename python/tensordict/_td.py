@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Size, Tensor
@@ -13,6 +13,9 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED, batch_mismatch, missing_key
 from tensordict._kernel.index import ROWS, Index
 from tensordict._kernel.native import gather
+from tensordict._kernel.settings import CHECK_INVARIANTS
+from tensordict._old_names import resolver
+from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
 from tensordict._ops.waist import leaves_of, refill
@@ -20,6 +23,9 @@ from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase
 
 _allocate = object.__new__
+
+if not TYPE_CHECKING:
+    __getattr__ = resolver(__name__)
 
 
 class TensorDict(TensorDictBase):
@@ -134,6 +140,9 @@ class TensorDict(TensorDictBase):
         self._is_locked = locked
         self._extra = None
         return self
+
+    if CHECK_INVARIANTS.value:
+        _new = checked(_new)
 
     # The waist.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,6 +42,8 @@ class TensorCollection:
     __slots__ = ()
 
 
+T = TypeVar("T", bound=TensorCollection)
+CompatibleType: TypeAlias = Tensor | TensorCollection
 Key: TypeAlias = "str | tuple[Any, ...]"
 Path: TypeAlias = "tuple[str, ...]"
 DeviceType: TypeAlias = torch.device | str | int

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tensordict._convert.anything import AnyConversions
+from tensordict._convert.functions import from_any, from_dict, from_namedtuple, from_struct_array, from_tuple
 from tensordict._convert.module import ModuleConversions
+from tensordict._convert.numpy import NumpyConversions
 from tensordict._convert.python import PythonConversions
+from tensordict._convert.pytree import PytreeConversions
 from tensordict._io.memmap import MemmapOps
 from tensordict._io.share import ShareOps
 from tensordict._io.state_dict import StateOps
@@ -32,6 +36,7 @@ from tensordict._ops.reductions import ReductionOps
 from tensordict._ops.repr import ReprOps
 from tensordict._ops.shape import ShapeOps
 from tensordict._ops.update import UpdateOps
+from tensordict._old_names import resolver
 from tensordict._types import NO_DEFAULT
 
 __all__ = [
@@ -39,10 +44,18 @@ __all__ = [
     "TensorDictBase",
     "_InplaceWriteError",
     "_KeyThroughLeafError",
+    "from_any",
+    "from_dict",
+    "from_namedtuple",
+    "from_struct_array",
+    "from_tuple",
     "get_defaults_to_none",
     "is_tensor_collection",
     "set_get_defaults_to_none",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = resolver(__name__)
 
 
 class TensorDictBase(
@@ -68,7 +81,10 @@ class TensorDictBase(
     StateOps,
     MemmapOps,
     ShareOps,
+    AnyConversions,
     PythonConversions,
+    PytreeConversions,
+    NumpyConversions,
     ModuleConversions,
 ):
     """The root of all tensordicts. A subclass writes the waist (see `_ops.waist`); every method here stands on it."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tensordict._convert.functions import from_dict, fromkeys
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
@@ -45,26 +46,6 @@ def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
     return stack_tensordicts(td_list, dim)
 
 
-def from_dict(
-    d: Any,
-    *,
-    auto_batch_size: bool | None = None,
-    batch_dims: int | None = None,
-    device: Any = None,
-    batch_size: Any = None,
-    names: Sequence[str | None] | None = None,
-) -> TensorDict:
-    """A tensordict of a nested dict (see `TensorDict.from_dict`)."""
-    return TensorDict.from_dict(
-        d, auto_batch_size=auto_batch_size, batch_dims=batch_dims, device=device, batch_size=batch_size, names=names
-    )
-
-
-def fromkeys(keys: Iterable[Key], value: Any = 0) -> TensorDict:
-    """A tensordict with an empty batch size that has `value` under each key."""
-    return TensorDict.fromkeys(keys, value)
-
-
 def make_tensordict(
     input_dict: Mapping[Any, Any] | None = None,
     batch_size: Any = None,
@@ -73,7 +54,7 @@ def make_tensordict(
     **kwargs: Any,
 ) -> TensorDict:
     """A tensordict of a nested dict, of keywords, or of both, where the dict wins (see `TensorDict.from_dict`)."""
-    source = kwargs if input_dict is None else {**kwargs, **input_dict}
+    source = kwargs if input_dict is None else {**kwargs, **dict(input_dict)}
     return TensorDict.from_dict(source, batch_size=batch_size, device=device, auto_batch_size=auto_batch_size)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
+
+from tensordict._kernel.log import logger
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -33,7 +34,6 @@ def print_directory_tree(path: str | os.PathLike[str], indent: str = "", display
     root = os.fspath(path)
     lines = [f"Directory size: {_size(_bytes(root))}"] if display_metadata else []
     lines += _lines(root, indent)
-    logger = logging.getLogger("tensordict")
     for line in lines:
         logger.info(line)
     return "\n".join(lines)

@@ -10,6 +10,20 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def truth(text: str) -> bool:
+    """What a text such as "1", "yes", "off" means.
+
+    Raises:
+        ValueError: it means neither yes nor no.
+    """
+    word = text.strip().lower()
+    if word in ("1", "true", "t", "yes", "y", "on"):
+        return True
+    if word in ("0", "false", "f", "no", "n", "off"):
+        return False
+    raise ValueError(f"invalid truth value {text!r}")
+
+
 class Flag:
     """A named boolean of the process, read from the environment once."""
 
@@ -17,7 +31,10 @@ class Flag:
 
     def __init__(self, default: bool, variable: str = "") -> None:
         text = os.environ.get(variable, "") if variable else ""
-        self.value = default if not text else text.strip().lower() in ("1", "true", "yes", "on")
+        try:
+            self.value = truth(text) if text else default
+        except ValueError as error:
+            raise ValueError(f"the environment variable {variable}: {error}") from None
 
 
 class FlagScope:
@@ -50,6 +67,10 @@ class FlagScope:
         return scoped  # type: ignore[return-value]
 
 
+# Whether new nodes are checked against what they hold; for tests.
+CHECK_INVARIANTS = Flag(False, "TD_CHECK_INVARIANTS")
+# Whether tensordicts are leaves for `torch.utils._pytree`, which ends what vmap and compile know of them.
+EXCLUDE_FROM_PYTREE = Flag(False, "EXCLUDE_TD_FROM_PYTREE")
 GET_DEFAULTS_TO_NONE = Flag(True, "TD_GET_DEFAULTS_TO_NONE")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+from torch import Size
 
 from tensordict._kernel.shapes import shape_of
 from tensordict._types import Path, TensorCollection
@@ -29,6 +32,25 @@ def check_tree(node: Any, raise_exception: bool = True) -> bool:
     if found is not None and raise_exception:
         raise _TensorDictPropertyError(found)
     return found is None
+
+
+def checked(new: Any) -> Any:
+    """A static method that builds nodes, with a check that the entries fit the batch size.
+
+    What it then raises is an `AssertionError`: the method is only given what fits.
+    """
+
+    @functools.wraps(new)
+    def build(fields: dict[str, Any], batch_size: Size, *args: Any, **kwargs: Any) -> Any:
+        for key, value in fields.items():
+            # trees of dimensions and specs, which torch builds, have leaves without a shape
+            shape = getattr(value, "shape", batch_size)
+            assert shape[: len(batch_size)] == batch_size, (
+                f"the entry {key!r} of shape {shape} has not the batch size {batch_size}"
+            )
+        return new(fields, batch_size, *args, **kwargs)
+
+    return staticmethod(build)
 
 
 def _disagreement(node: Any, path: Path) -> str | None:

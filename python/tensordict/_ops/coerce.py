@@ -13,6 +13,7 @@ from torch import Size, Tensor
 from tensordict._kernel.errors import batch_mismatch
 from tensordict._kernel.shapes import shape_of
 from tensordict._ops.waist import copy_nodes
+from tensordict._reexport import dense_class
 from tensordict._types import TensorCollection
 
 
@@ -64,6 +65,8 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
         child = node._rebuild({}, node.batch_size, node.device, node._names)
         fill(child, value, non_blocking)
         return child
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        return coerce_node(node, dense_class().from_struct_array(value), non_blocking)
     return _coerce_tensor(node, key, as_tensor(key, value, node.device), non_blocking, isinstance(value, Number))
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Size
 from torch.utils import _pytree as pytree
 
+from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
 from tensordict._types import Names
@@ -132,9 +133,16 @@ def _follow(value: Any, before: Size, after: Size) -> Any:
     return TensorDict._new(fields, Size(after + value._batch_size[len(before) :]), value._device)
 
 
+# The classes that are registered: `TensorDict`, and what a swap gives in its place.
+REGISTERED = (TensorDict, _Swapped)
+
+
 def register() -> None:
-    """Registers `TensorDict`, and what a swap gives in its place, with torch's pytrees."""
-    for kind, name in ((TensorDict, "tensordict.TensorDict"), (_Swapped, "tensordict._Swapped")):
+    """Registers the classes with torch's pytrees, unless `EXCLUDE_TD_FROM_PYTREE` is set."""
+    if EXCLUDE_FROM_PYTREE.value:
+        return
+    for kind in REGISTERED:
+        name = f"tensordict.{kind.__name__}"
         pytree.register_pytree_node(kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys)
 
 

@@ -1,0 +1,140 @@
+"""From and to NumPy: dicts of arrays, structured arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import Self
+
+from tensordict._convert.anything import batch_of, build, is_struct_array, new
+from tensordict._ops.waist import Waist
+from tensordict._reexport import dense_class
+from tensordict._types import TensorCollection
+
+Array = NDArray[Any]
+
+
+def _tensor(field: Array) -> Any:
+    """The tensor of a field of a structured array: a view of its memory where torch can have one."""
+    if field.dtype.kind not in "biufc":
+        return field  # refused, with its key, where it is stored
+    if not field.dtype.isnative:
+        field = field.astype(field.dtype.newbyteorder("="))
+    size = field.itemsize
+    if not (field.flags.aligned and field.flags.writeable) or any(step < 0 or step % size for step in field.strides):
+        field = field.copy()
+    return torch.from_numpy(field)
+
+
+def _array(key: str, leaf: Tensor) -> Array:
+    try:
+        return leaf.numpy()
+    except TypeError as error:
+        raise TypeError(f"the leaf {key!r} of dtype {leaf.dtype} on {leaf.device} has no NumPy array: {error}") from None
+
+
+def _dtype(node: Any) -> np.dtype[Any]:
+    """The dtype of one element of the batch of `node`."""
+    dims = len(node.batch_size)
+    rows: list[tuple[str, Any, tuple[int, ...]]] = []
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            rows.append((key, _dtype(value), tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
+        else:
+            rows.append((key, _array(key, torch.empty(0, dtype=value.dtype)).dtype, tuple(value.shape[dims:])))
+    return np.dtype(rows)
+
+
+def _write(node: Any, into: Array) -> None:
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            _write(value, into[key])
+        else:
+            into[key] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
+
+
+class NumpyConversions(Waist):
+    """`numpy`, `from_struct_array`, `to_struct_array`."""
+
+    __slots__ = ()
+
+    def numpy(self) -> dict[str, Any]:
+        """A nested dict of NumPy arrays, which share the memory of the leaves.
+
+        Raises:
+            RuntimeError: a leaf requires gradients.
+            TypeError: a leaf is not on the CPU, or has a dtype that NumPy lacks.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> TensorDict({"a": torch.tensor([1, 2])}, [2]).numpy()
+        {'a': array([1, 2])}
+        """
+        return {
+            key: value.numpy() if isinstance(value, NumpyConversions) else _array(key, value)
+            for key, value in self._fields().items()
+        }
+
+    @classmethod
+    def from_struct_array(
+        cls,
+        struct_array: Any,
+        *,
+        auto_batch_size: bool = False,
+        batch_dims: int | None = None,
+        device: Any = None,
+        batch_size: Any = None,
+    ) -> Self:
+        """A tensordict of the fields of a NumPy structured array of shape `(*B)`.
+
+        A leaf is a view of the array where its memory is laid out as torch has it, else a copy.
+
+        Args:
+            struct_array: the array; a field with fields of its own becomes a node.
+            auto_batch_size: take the longest leading dimensions that all leaves share.
+            batch_dims: the most dimensions that `auto_batch_size` takes.
+            device: the device to move the leaves to.
+            batch_size: the batch size; `(*B)` if neither it nor `auto_batch_size` is given.
+
+        Raises:
+            TypeError: the array has no fields, or one of a dtype that torch lacks.
+
+        >>> import numpy as np
+        >>> from tensordict import TensorDict
+        >>> points = np.array([(0, 1.5), (1, 2.5)], dtype=[("id", "i8"), ("x", "f8")])
+        >>> TensorDict.from_struct_array(points)["x"]
+        tensor([1.5000, 2.5000], dtype=torch.float64)
+        """
+        if not is_struct_array(struct_array):
+            kind = getattr(struct_array, "dtype", type(struct_array).__name__)
+            raise TypeError(f"from_struct_array takes a NumPy array with named fields, got one of {kind}")
+        array = np.asarray(struct_array)
+        batch = batch_of("from_struct_array", batch_size, auto_batch_size, batch_dims)
+        if batch.batch_size is None and not auto_batch_size:
+            batch = batch._replace(batch_size=torch.Size(array.shape))
+
+        def nested(field: Array) -> Any:
+            return _tensor(field) if field.dtype.names is None else dense_class().from_struct_array(field, device=device)
+
+        return build(new(cls, device), ((name, array[name]) for name in array.dtype.names or ()), batch, nested=nested)
+
+    def to_struct_array(self) -> Array:
+        """A new NumPy structured array of the shape of the batch, with a field for each entry.
+
+        What a leaf has beyond the batch is the shape of its field; a node is a field with fields of its own.
+
+        Raises:
+            TypeError: a leaf has a dtype that NumPy lacks.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> TensorDict({"a": torch.tensor([1, 2]), "b": torch.zeros(2, 3)}, [2]).to_struct_array().dtype
+        dtype([('a', '<i8'), ('b', '<f4', (3,))])
+        """
+        out = np.zeros(tuple(self.batch_size), _dtype(self))
+        _write(self, out)
+        return out

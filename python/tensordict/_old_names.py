@@ -1,0 +1,124 @@
+"""Names that programs import from where they once were, mostly private ones: one table, read when a name is asked for.
+
+A module that programs name and that has no other content is a file of one line beside this one (`_C`, `_pytree`, ...). A
+module of ours asks the table for the names that it does not have itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+# What several modules of the reference had, each under the same name.
+_COMMON = {
+    "CompatibleType": "_types",
+    "DeviceType": "_types",
+    "IndexType": "_types",
+    "KEY_SEPARATOR": "_types",
+    "MemoryMappedTensor": "memmap",
+    "NO_DEFAULT": "_types",
+    "NestedKey": "_types",
+    "T": "_types",
+    "TensorCollection": "_types",
+    "_GENERIC_NESTED_ERR": "_compat",
+    "_KEY_ERROR": "_compat",
+    "_LOCK_ERROR": "_compat",
+    "_default_is_leaf": "_kernel.registry:default_is_leaf",
+    "_getitem_batch_size": "_kernel.index:batch_size_at",
+    "_is_leaf_nontensor": "_kernel.registry:is_leaf_nontensor",
+    "_is_tensor_collection": "_kernel.registry:is_tensor_collection",
+    "_maybe_correct_neg_dim": "_compat",
+    "_shape": "_kernel.shapes:shape_of",
+    "_unravel_key_to_tuple": "_kernel.native:unravel_key_to_tuple",
+    "_zip_strict": "_compat",
+    "convert_ellipsis_to_idx": "_kernel.index:without_ellipsis",
+    "expand_as_right": "_kernel.shapes",
+    "is_tensor_collection": "_kernel.registry",
+    "unravel_key": "_kernel.native",
+    "unravel_key_list": "_kernel.native",
+}
+
+# Old module -> name -> home: a module of ours and, after a colon, the name of the object there if it has another one.
+TABLE: dict[str, dict[str, str]] = {
+    "_C": {
+        "_unravel_key_to_tuple": "_kernel.native:unravel_key_to_tuple",
+        "unravel_key": "_kernel.native",
+        "unravel_key_list": "_kernel.native",
+        "unravel_keys": "_kernel.native",
+    },
+    "_indexing": {
+        "_getitem_batch_size": "_kernel.index:batch_size_at",
+        "convert_ellipsis_to_idx": "_kernel.index:without_ellipsis",
+    },
+    "_nestedkey": {"NestedKey": "_types", "_NestedKeyMeta": "_types"},
+    "_pytree": {
+        "PYTREE_REGISTERED_TDS": "_torch.pytree:REGISTERED",
+        "_td_flatten_with_keys": "_torch.pytree:flatten_with_keys",
+        "_tensordict_flatten": "_torch.pytree:flatten",
+        "_tensordict_unflatten": "_torch.pytree:unflatten",
+    },
+    "_td": {
+        **_COMMON,
+        "_SubTensorDict": "_sub",
+        "_TensorDictKeysView": "_ops.keys:TreeKeys",
+        "append_memmap": "_io.functions",
+        "cat": "functional",
+        "from_module": "_convert.module",
+        "from_pytree": "_convert.functions",
+        "fromkeys": "_convert.functions",
+        "load": "_io.functions",
+        "load_memmap": "_io.functions",
+        "memmap": "_io.functions",
+        "save": "_io.functions",
+        "stack": "functional",
+    },
+    "_tensorcollection": {"T": "_types", "TensorCollection": "_types"},
+    "_torch_func": {
+        "TD_HANDLED_FUNCTIONS": "_kernel.registry:TORCH_FUNCTIONS",
+        "_cat": "functional:cat",
+        "_stack": "functional:stack",
+    },
+    "base": {**_COMMON, "Buffer": "_compat", "_NoDefault": "_types"},
+    "utils": {
+        **_COMMON,
+        "LOGGING_LEVEL": "_kernel.log",
+        "NUMPY_TO_TORCH_DTYPE_DICT": "_compat",
+        "_DTYPE2STRDTYPE": "_compat:STR_DTYPE_TO_DTYPE",
+        "_DTYPE_TO_STR_DTYPE": "_compat:DTYPE_TO_STR_DTYPE",
+        "_NUMPY_TO_TORCH_DTYPE_DICT": "_compat:NUMPY_TO_TORCH_DTYPE_DICT",
+        "_STRDTYPE2DTYPE": "_compat:STR_DTYPE_TO_DTYPE",
+        "_STR_DTYPE_TO_DTYPE": "_compat:STR_DTYPE_TO_DTYPE",
+        "_TORCH_TO_NUMPY_DTYPE_DICT": "_compat:TORCH_TO_NUMPY_DTYPE_DICT",
+        "_decode_key_from_filesystem": "_compat",
+        "_encode_key_for_filesystem": "_compat",
+        "_is_dataclass": "_compat:is_dataclass",
+        "_is_namedtuple": "_convert.anything:is_namedtuple",
+        "_is_nested_key": "_types",
+        "_is_seq_of_nested_key": "_compat:is_seq_of_nested_key",
+        "_prod": "_compat:prod",
+        "_strtobool": "_kernel.settings:truth",
+        "_td_fields": "_compat",
+        "_unravel_keys": "_kernel.native:unravel_key",
+        "is_batchedtensor": "_compat",
+        "is_compiling": "_compat",
+        "is_seq_of_nested_key": "_compat",
+        "strtobool": "_kernel.settings:truth",
+        "unravel_keys": "_kernel.native:unravel_key",
+    },
+}
+
+
+def resolver(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of the module `module` of this package: a name of the table is looked up in its home."""
+    short = module.removeprefix("tensordict.")
+    names = TABLE[short]
+
+    def __getattr__(name: str) -> Any:
+        home = names.get(name)
+        if home is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        where, _, own = home.partition(":")
+        return getattr(import_module(f"tensordict.{where}"), own or name)
+
+    return __getattr__

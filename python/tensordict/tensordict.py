@@ -1,0 +1,24 @@
+"""The classes and functions under the name of the module that first had them (a public module of the reference)."""
+
+from tensordict._kernel.registry import is_tensor_collection
+from tensordict._kernel.shapes import expand_as_right, expand_right
+from tensordict._td import TensorDict
+from tensordict._types import NO_DEFAULT, NestedKey
+from tensordict.base import TensorDictBase
+from tensordict.functional import make_tensordict, merge_tensordicts
+from tensordict.memmap import MemoryMappedTensor
+from tensordict.testing import assert_allclose_td
+
+__all__ = [
+    "NO_DEFAULT",
+    "MemoryMappedTensor",
+    "NestedKey",
+    "TensorDict",
+    "TensorDictBase",
+    "assert_allclose_td",
+    "expand_as_right",
+    "expand_right",
+    "is_tensor_collection",
+    "make_tensordict",
+    "merge_tensordicts",
+]
