@@ -39,7 +39,6 @@ NUMPY_TO_TORCH_DTYPE_DICT = {array: dtype for dtype, array in TORCH_TO_NUMPY_DTY
 
 _zip_strict = functools.partial(zip, strict=True)
 is_batchedtensor = torch._C._functorch.is_batchedtensor
-is_compiling = torch.compiler.is_compiling
 is_dataclass = dataclasses.is_dataclass
 
 

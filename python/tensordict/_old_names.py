@@ -101,7 +101,6 @@ TABLE: dict[str, dict[str, str]] = {
         "_td_fields": "_compat",
         "_unravel_keys": "_kernel.native:unravel_key",
         "is_batchedtensor": "_compat",
-        "is_compiling": "_compat",
         "is_seq_of_nested_key": "_compat",
         "strtobool": "_kernel.settings:truth",
         "unravel_keys": "_kernel.native:unravel_key",

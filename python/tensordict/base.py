@@ -17,6 +17,7 @@ from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
 from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
+from tensordict._old_names import resolver
 from tensordict._ops.apply import ApplyOps
 from tensordict._ops.autograd import AutogradOps
 from tensordict._ops.batch import BatchOps
@@ -36,7 +37,6 @@ from tensordict._ops.reductions import ReductionOps
 from tensordict._ops.repr import ReprOps
 from tensordict._ops.shape import ShapeOps
 from tensordict._ops.update import UpdateOps
-from tensordict._old_names import resolver
 from tensordict._types import NO_DEFAULT
 
 __all__ = [

@@ -56,17 +56,17 @@ class LikeOps(Waist):
             recurse: keep the nodes below, empty as well.
             batch_size: another batch size.
             device: another device label.
-            names: other names.
+            names: other names; kept for the dimensions that there are if not given.
+
+        Raises:
+            RuntimeError: with `recurse`, the batch size of a node below and the new one contradict each other.
         """
         size = self.batch_size if batch_size is None else as_size(batch_size)
         label = self.device if device is NO_DEFAULT else as_device(device)
-        kept = self._names if names is NO_DEFAULT and batch_size is None else None if names is NO_DEFAULT else names
-        fields = {}
-        if recurse:
-            for key, value in self._fields().items():
-                if isinstance(value, TensorCollection):
-                    fields[key] = value.empty(True, batch_size=batch_size, device=device, names=names)  # type: ignore[attr-defined]
-        return self._rebuild(fields, size, label, kept)
+        out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
+        if names is not NO_DEFAULT and names is not None:
+            out.names = names
+        return out
 
     def new_empty(self, *size: Any, **kwargs: Any) -> Self:
         """`torch.Tensor.new_empty` of each leaf: uninitialised leaves of the batch size `size`."""
@@ -114,6 +114,24 @@ class LikeOps(Waist):
         out = map_leaves(self, lambda leaf: leaf.new_tensor(data, **{**kwargs, "device": label}))
         out._adopt_names(None)
         return _resized(out, source.shape, label)
+
+
+def _emptied(node: Any, size: Size, device: torch.device | None, own_device: bool, recurse: bool) -> Any:
+    fields = {}
+    for key, value in node._fields().items() if recurse else ():
+        if not isinstance(value, TensorCollection):
+            continue
+        inner: Size = value.batch_size  # type: ignore[attr-defined]
+        shared = min(len(inner), len(size))
+        if inner[:shared] != size[:shared]:
+            raise RuntimeError(f"the node at the key {key!r} of batch size {inner} cannot be emptied to the batch size {size}")
+        label = value.device if own_device else device  # type: ignore[attr-defined]
+        fields[key] = _emptied(value, inner if shared == len(size) else size, label, own_device, recurse)
+    names = node._names
+    if names is not None:
+        names = (names + [None] * len(size))[: len(size)]
+        names = names if any(name is not None for name in names) else None
+    return node._rebuild(fields, size, device, names)
 
 
 def _resized(node: Any, batch_size: Size, device: torch.device | None) -> Any:
