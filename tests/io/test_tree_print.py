@@ -30,12 +30,13 @@ def test_indent(folder):
     assert print_directory_tree(folder, indent="--", display_metadata=False).splitlines() == ["--" + line for line in TREE]
 
 
-def test_logs_each_line(folder, caplog, monkeypatch):
-    logger = logging.getLogger("tensordict")
-    monkeypatch.setattr(logger, "propagate", True)
-    with caplog.at_level(logging.INFO, logger="tensordict"):
-        text = print_directory_tree(folder)
-    assert [record.getMessage() for record in caplog.records] == text.splitlines()
+def test_logs_each_line(folder, monkeypatch):
+    records = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    monkeypatch.setattr(logging.getLogger("tensordict"), "handlers", [handler])
+    text = print_directory_tree(folder)
+    assert [record.getMessage() for record in records] == text.splitlines()
 
 
 def test_file_and_nothing(folder):

@@ -115,14 +115,14 @@ def build(
     nodes, device = dense_class(), out.device
     for key, value in pairs:
         try:
-            found = convert(nodes, value, device=device) if nested is None else nested(value)
+            found = convert(nodes, value, device=device, auto_batch_size=batch.auto) if nested is None else nested(value)
         except TypeError as error:
             if type(error) is not TypeError:
                 raise
             raise TypeError(f"the value of key {key!r}: {error}") from None
         if found is value and batch.auto and isinstance(value, TensorCollection):
             # the batch size of what is the caller's stays
-            found = relock(copy_nodes(value), value)  # type: ignore[arg-type]
+            found = relock(copy_nodes(value), value)
         out.set(key, found)
     if batch.auto:
         out.auto_batch_size_(batch_dims=batch.batch_dims)

@@ -118,7 +118,9 @@ class NumpyConversions(Waist):
             batch = batch._replace(batch_size=torch.Size(array.shape))
 
         def nested(field: Array) -> Any:
-            return _tensor(field) if field.dtype.names is None else dense_class().from_struct_array(field, device=device)
+            if field.dtype.names is None:
+                return _tensor(field)
+            return dense_class().from_struct_array(field, device=device, auto_batch_size=auto_batch_size)
 
         return build(new(cls, device), ((name, array[name]) for name in array.dtype.names or ()), batch, nested=nested)
 

@@ -118,15 +118,15 @@ class PythonConversions(Waist):
             batch_size = input_dict.batch_size  # type: ignore[attr-defined]
         batch = _dict_batch("from_dict_instance", batch_size, auto_batch_size, batch_dims)
         out = self._rebuild({}, Size(()), as_device(device))
-        return build(out, self._converted(_mapping(input_dict), device), batch, names)
+        return build(out, self._converted(_mapping(input_dict), device, batch.auto), batch, names)
 
-    def _converted(self, source: Mapping[Any, Any], device: Any) -> Iterable[tuple[Any, Any]]:
+    def _converted(self, source: Mapping[Any, Any], device: Any, auto: bool) -> Iterable[tuple[Any, Any]]:
         """The entries of `source`, mappings at the place of a node as such a node."""
         own = self._fields()
         for key, value in source.items():
             node = own.get(key)
             if isinstance(node, PythonConversions) and isinstance(value, Mapping) and not isinstance(value, TensorCollection):
-                value = node.from_dict_instance(value, device=device)
+                value = node.from_dict_instance(value, device=device, auto_batch_size=auto)
             yield key, value
 
     @classmethod

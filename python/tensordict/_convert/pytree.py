@@ -37,7 +37,7 @@ def _fields(kind: Callable[..., Any], pairs: dict[Any, Any]) -> Any:
 
 def _rebuild_of(tree: Any) -> Callable[[dict[Any, Any]], Any] | None:
     """What makes a container like `tree` of keys and values; None for what is no container."""
-    kind = type(tree)
+    kind: Any = type(tree)
     if isinstance(tree, defaultdict):
         return partial(kind, tree.default_factory)
     if isinstance(tree, Mapping):
@@ -89,7 +89,7 @@ def _tree(tree: Any, out: Any, batch: Batch) -> Any:
         keys[_path(key, given | keys.keys())] = key
 
     def nested(value: Any) -> Any:
-        return _tree(value, dense_class()(device=out.device), Batch(None, False, None))
+        return _tree(value, dense_class()(device=out.device), Batch(batch.batch_size, batch.auto, None))
 
     build(out, zip(keys, [value for _, value in pairs]), batch, nested=nested)
     out._rare["pytree"] = _Memory(rebuild, keys)
