@@ -105,7 +105,7 @@ def test_any_numbers(numbers: list[Any]) -> None:
     assert TensorDict.from_any(numbers, device="meta").device.type == "meta"
 
 
-@pytest.mark.parametrize("value", ["text", None, object(), [X, X], [{"a": X}], [1, "a"], [[1], [X]]])
+@pytest.mark.parametrize("value", ["text", None, object(), [X, X], [{"a": X}], [1, "a"], [[1], [X]], [[1], [2, 3]]])
 @pytest.mark.parametrize("make", [TensorDict.from_any, TensorDict.from_dict])
 def test_refused_with_its_key(value: Any, make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"key 'n'.*key 'inner'|key 'inner'"):
@@ -119,6 +119,10 @@ def test_bad_keys() -> None:
 
 
 def test_nested_keys() -> None:
+    """A nested key may add to a node that another one made, whatever they share."""
+    shared = {"b": {"c": torch.zeros(3, 4, 6)}, ("b", "f"): torch.zeros(3, 4, 5), ("d", "e"): torch.zeros(3, 4)}
+    for td in (TensorDict.from_any(shared, auto_batch_size=True), TensorDict.from_dict(shared, auto_batch_size=True)):
+        assert td.batch_size == td["b"].batch_size == td["d"].batch_size == torch.Size([3, 4])
     assert torch.equal(TensorDict.from_any({("a", "b"): X})["a", "b"], X)
 
 
@@ -218,6 +222,12 @@ def test_dataclasses() -> None:
         TensorDict.from_any(Record)
     with pytest.raises(TypeError, match="got a dict"):
         TensorDict.from_dataclass({})
+
+
+def test_abstract_root() -> None:
+    for td in (tensordict.TensorDictBase.from_dict({"x": X}), tensordict.TensorDictBase.fromkeys(["x"])):
+        assert type(td) is TensorDict
+    assert type(tensordict.TensorDictBase.from_schema({"x": ((2,), torch.int)})) is TensorDict
 
 
 def test_subclass_and_view() -> None:

@@ -48,7 +48,10 @@ def _numbers(cls: Any, obj: list[Any], **options: Any) -> Tensor:
             f"a list of {sorted({type(item).__name__ for item in obj})} cannot become a tensor; expected a (nested) list of "
             "numbers"
         )
-    return torch.tensor(obj, device=as_device(options.get("device")))
+    try:
+        return torch.tensor(obj, device=as_device(options.get("device")))
+    except ValueError as error:
+        raise TypeError(f"a list of numbers cannot become a tensor: {error}") from None
 
 
 def _all_numbers(obj: list[Any]) -> bool:
@@ -84,6 +87,11 @@ class Batch(NamedTuple):
     auto: bool
     batch_dims: int | None
 
+    @property
+    def dims_below(self) -> int | None:
+        """The `batch_dims` of the nodes below, before the batch size of the root is found."""
+        return 0 if self.auto else None
+
 
 def batch_of(name: str, batch_size: Any, auto: bool, batch_dims: int | None) -> Batch:
     """The checked options of the conversion called `name`.
@@ -112,10 +120,12 @@ def build(
     """
     if batch.batch_size is not None:
         out.batch_size = batch.batch_size
-    nodes, device = dense_class(), out.device
+    nodes = dense_class()
+    # nodes below get their batch size with the one of `out`, once all entries are there
+    below = {"device": out.device, "auto_batch_size": batch.auto, "batch_dims": batch.dims_below}
     for key, value in pairs:
         try:
-            found = convert(nodes, value, device=device, auto_batch_size=batch.auto) if nested is None else nested(value)
+            found = convert(nodes, value, **below) if nested is None else nested(value)
         except TypeError as error:
             if type(error) is not TypeError:
                 raise

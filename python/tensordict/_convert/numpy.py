@@ -120,7 +120,8 @@ class NumpyConversions(Waist):
         def nested(field: Array) -> Any:
             if field.dtype.names is None:
                 return _tensor(field)
-            return dense_class().from_struct_array(field, device=device, auto_batch_size=auto_batch_size)
+            options: dict[str, Any] = {"auto_batch_size": batch.auto, "batch_dims": batch.dims_below}
+            return dense_class().from_struct_array(field, device=device, **options)
 
         return build(new(cls, device), ((name, array[name]) for name in array.dtype.names or ()), batch, nested=nested)
 

@@ -118,15 +118,15 @@ class PythonConversions(Waist):
             batch_size = input_dict.batch_size  # type: ignore[attr-defined]
         batch = _dict_batch("from_dict_instance", batch_size, auto_batch_size, batch_dims)
         out = self._rebuild({}, Size(()), as_device(device))
-        return build(out, self._converted(_mapping(input_dict), device, batch.auto), batch, names)
+        return build(out, self._converted(_mapping(input_dict), device, batch), batch, names)
 
-    def _converted(self, source: Mapping[Any, Any], device: Any, auto: bool) -> Iterable[tuple[Any, Any]]:
+    def _converted(self, source: Mapping[Any, Any], device: Any, batch: Batch) -> Iterable[tuple[Any, Any]]:
         """The entries of `source`, mappings at the place of a node as such a node."""
         own = self._fields()
         for key, value in source.items():
             node = own.get(key)
             if isinstance(node, PythonConversions) and isinstance(value, Mapping) and not isinstance(value, TensorCollection):
-                value = node.from_dict_instance(value, device=device, auto_batch_size=auto)
+                value = node.from_dict_instance(value, device=device, auto_batch_size=batch.auto, batch_dims=batch.dims_below)
             yield key, value
 
     @classmethod
@@ -177,7 +177,7 @@ class PythonConversions(Waist):
     @classmethod
     def fromkeys(cls, keys: Iterable[Key], value: Any = 0) -> Self:
         """A tensordict with an empty batch size that has `value` under each key."""
-        out: Any = cls()
+        out: Any = new(cls, None)
         for key in keys:
             out.set(key, value)
         return out

@@ -89,7 +89,7 @@ def _tree(tree: Any, out: Any, batch: Batch) -> Any:
         keys[_path(key, given | keys.keys())] = key
 
     def nested(value: Any) -> Any:
-        return _tree(value, dense_class()(device=out.device), Batch(batch.batch_size, batch.auto, None))
+        return _tree(value, dense_class()(device=out.device), Batch(batch.batch_size, batch.auto, batch.dims_below))
 
     build(out, zip(keys, [value for _, value in pairs]), batch, nested=nested)
     out._rare["pytree"] = _Memory(rebuild, keys)

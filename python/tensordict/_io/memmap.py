@@ -20,6 +20,7 @@ from tensordict._kernel.native import key_file_name
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
 from tensordict._ops.waist import Waist, leaves_of
+from tensordict._reexport import dense_class
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
 
@@ -376,7 +377,8 @@ class MemmapOps(Waist):
             raise RuntimeError(f"the storage {storage!r} cannot be made yet")
         size = Size(() if batch_size is None else batch_size)
         where = torch.device("meta") if storage == "memmap" else as_device(device)
-        made: Any = cls({}, batch_size=size, device=None if storage == "memmap" else where)  # type: ignore[call-arg]
+        kind: Any = cls if cls._dict_backed else dense_class()
+        made = kind({}, batch_size=size, device=None if storage == "memmap" else where)
         for key, (shape, dtype) in schema.items():
             made.set(key, torch.zeros((*size, *shape), dtype=dtype, device=where))
         if storage == "memmap":
