@@ -5,7 +5,7 @@ from tensordict._kernel.shapes import expand_as_right, expand_right
 from tensordict._td import TensorDict
 from tensordict._types import NO_DEFAULT, NestedKey
 from tensordict.base import TensorDictBase
-from tensordict.functional import make_tensordict, merge_tensordicts
+from tensordict.functional import dense_stack_tds, make_tensordict, merge_tensordicts, pad
 from tensordict.memmap import MemoryMappedTensor
 from tensordict.testing import assert_allclose_td
 
@@ -16,9 +16,11 @@ __all__ = [
     "TensorDict",
     "TensorDictBase",
     "assert_allclose_td",
+    "dense_stack_tds",
     "expand_as_right",
     "expand_right",
     "is_tensor_collection",
     "make_tensordict",
     "merge_tensordicts",
+    "pad",
 ]
