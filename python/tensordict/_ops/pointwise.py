@@ -1,15 +1,47 @@
-"""Pointwise mathematics: one row a method. The full table is a matter of more rows."""
+"""Pointwise mathematics: one row a method."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._ops.rows import binary, binary_, foreach_of, operand, relock, run_pairs, unary, unary_
-from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._ops.rows import (
+    binary,
+    binary_,
+    combine,
+    combine_,
+    comparison,
+    foreach_of,
+    operator,
+    relock,
+    run,
+    scaled,
+    scaled_,
+    unary,
+    unary_,
+)
+from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves
+from tensordict._types import TensorCollection
+
+
+def maximum(leaf: Tensor, other: Any) -> Tensor:
+    """`torch.maximum` that takes a number too."""
+    return torch.maximum(leaf, other) if isinstance(other, Tensor) else torch.clamp_min(leaf, other)
+
+
+def minimum(leaf: Tensor, other: Any) -> Tensor:
+    """`torch.minimum` that takes a number too."""
+    return torch.minimum(leaf, other) if isinstance(other, Tensor) else torch.clamp_max(leaf, other)
+
+
+def _clamp(leaf: Tensor, low: Any, high: Any) -> Tensor:
+    if isinstance(low, Tensor) is isinstance(high, Tensor):
+        return torch.clamp(leaf, low, high)
+    return torch.clamp_max(torch.clamp_min(leaf, low), high)
 
 
 class PointwiseOps(Waist):
@@ -18,65 +50,265 @@ class PointwiseOps(Waist):
     __slots__ = ()
 
     abs = unary(torch.abs)
+    acos = unary(torch.acos)
+    asin = unary(torch.asin)
+    atan = unary(torch.atan)
+    ceil = unary(torch.ceil)
+    cos = unary(torch.cos)
+    cosh = unary(torch.cosh)
+    erf = unary(torch.erf)
+    erfc = unary(torch.erfc)
+    exp = unary(torch.exp)
+    expm1 = unary(torch.expm1)
+    floor = unary(torch.floor)
+    frac = unary(torch.frac)
+    isfinite = unary(torch.isfinite)
+    isnan = unary(torch.isnan)
+    isneginf = unary(torch.isneginf)
+    isposinf = unary(torch.isposinf)
+    isreal = unary(torch.isreal)
+    lgamma = unary(torch.lgamma)
+    log = unary(torch.log)
+    log10 = unary(torch.log10)
+    log1p = unary(torch.log1p)
+    log2 = unary(torch.log2)
     neg = unary(torch.neg)
+    reciprocal = unary(torch.reciprocal)
+    round = unary(torch.round)
+    sigmoid = unary(torch.sigmoid)
+    sign = unary(torch.sign)
+    sin = unary(torch.sin)
+    sinh = unary(torch.sinh)
+    sqrt = unary(torch.sqrt)
+    tan = unary(torch.tan)
+    tanh = unary(torch.tanh)
+    trunc = unary(torch.trunc)
     __abs__ = abs
+    __invert__ = unary(torch.bitwise_not)
     __neg__ = neg
+
     abs_ = unary_("abs_")
+    acos_ = unary_("acos_")
+    asin_ = unary_("asin_")
+    atan_ = unary_("atan_")
+    ceil_ = unary_("ceil_")
+    cos_ = unary_("cos_")
+    cosh_ = unary_("cosh_")
+    erf_ = unary_("erf_")
+    erfc_ = unary_("erfc_")
+    exp_ = unary_("exp_")
+    expm1_ = unary_("expm1_")
+    floor_ = unary_("floor_")
+    frac_ = unary_("frac_")
+    lgamma_ = unary_("lgamma_")
+    log_ = unary_("log_")
+    log10_ = unary_("log10_")
+    log1p_ = unary_("log1p_")
+    log2_ = unary_("log2_")
     neg_ = unary_("neg_")
+    reciprocal_ = unary_("reciprocal_")
+    round_ = unary_("round_")
+    sigmoid_ = unary_("sigmoid_")
+    sign_ = unary_("sign_")
+    sin_ = unary_("sin_")
+    sinh_ = unary_("sinh_")
+    sqrt_ = unary_("sqrt_")
+    tan_ = unary_("tan_")
+    tanh_ = unary_("tanh_")
+    trunc_ = unary_("trunc_")
     zero_ = unary_("zero_")
 
-    add = binary(torch.add)
-    sub = binary(torch.sub)
+    add = scaled(torch.add)
+    sub = scaled(torch.sub)
+    rsub = scaled(torch.rsub, factor_of="self")
     mul = binary(torch.mul)
     div = binary(torch.div)
-    __add__ = __radd__ = add
-    __sub__ = sub
-    __rsub__ = binary(torch.sub, "__rsub__", reverse=True)
-    __mul__ = __rmul__ = mul
-    __truediv__ = div
-    __rtruediv__ = binary(torch.div, "__rtruediv__", reverse=True)
-    add_ = binary_("add_")
-    sub_ = binary_("sub_")
+    pow = binary(torch.pow)
+    maximum = binary(maximum)
+    minimum = binary(minimum)
+    clamp_max = binary(torch.clamp_max)
+    bitwise_and = binary(torch.bitwise_and)
+    logical_and = binary(torch.logical_and)
+    mod = operator("mod", torch.remainder)
+
+    __add__ = operator("__add__", torch.add)
+    __radd__ = operator("__radd__", torch.add)
+    __sub__ = operator("__sub__", torch.sub)
+    __rsub__ = operator("__rsub__", torch.rsub)
+    __mul__ = operator("__mul__", torch.mul)
+    __rmul__ = operator("__rmul__", torch.mul)
+    __truediv__ = operator("__truediv__", torch.div)
+    __rtruediv__ = operator("__rtruediv__", torch.div, reverse=True)
+    __mod__ = operator("__mod__", torch.remainder)
+    __pow__ = operator("__pow__", torch.pow)
+    __rpow__ = operator("__rpow__", torch.pow, reverse=True)
+    __and__ = operator("__and__", torch.bitwise_and)
+    __rand__ = operator("__rand__", torch.bitwise_and)
+    __or__ = comparison(torch.bitwise_or, "__or__")
+    __ror__ = comparison(torch.bitwise_or, "__ror__")
+    __xor__ = comparison(torch.bitwise_xor, "__xor__")
+    __rxor__ = comparison(torch.bitwise_xor, "__rxor__")
+
+    add_ = scaled_("add_")
     mul_ = binary_("mul_")
     div_ = binary_("div_")
-    __iadd__ = add_
-    __isub__ = sub_
-    __imul__ = mul_
-    __itruediv__ = div_
+    pow_ = binary_("pow_")
+    maximum_ = binary_("maximum_", leaf=Tensor.clamp_min_)
+    minimum_ = binary_("minimum_", leaf=Tensor.clamp_max_)
+    clamp_max_ = binary_("clamp_max_")
+    clamp_min_ = binary_("clamp_min_")
+    __iadd__ = binary_("add_", "__iadd__")
+    __isub__ = binary_("sub_", "__isub__")
+    __imul__ = binary_("mul_", "__imul__")
+    __itruediv__ = binary_("div_", "__itruediv__")
+    __ipow__ = binary_("pow_", "__ipow__")
+
+    def sub_(self, other: Any, alpha: Any = None) -> Self:
+        """`torch.Tensor.sub_` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."""
+        return _sub_(self, other, alpha=alpha)
+
+    def clamp_min(self, other: Any, default: Any = None) -> Self:
+        """`torch.clamp_min` of each leaf and a tensordict, a number or a tensor: see `clamp_max`."""
+        return _clamp_min(self, other, default=default)
+
+    def clamp(self, min: Any = None, max: Any = None, *, out: Any = None) -> Self:
+        """`torch.clamp` of each leaf: an unlocked tensordict.
+
+        Args:
+            min: the lower bound, if there is one: a number, a tensor that broadcasts against the batch size, or a tensordict.
+            max: the upper bound, a tensordict if and only if the other one is.
+            out: a tensordict of the same keys and dtypes, to write the result into.
+
+        Raises:
+            KeyError: a bound lacks a key, or `out` has other keys.
+            TypeError: there is no bound.
+            ValueError: one bound is a tensordict and the other one is not.
+        """
+        if max is None:
+            if min is None:
+                raise TypeError("clamp() takes min, max, or both; got neither")
+            result = combine(self, torch.clamp_min, foreach_of("clamp_min"), min)
+        elif min is None:
+            result = combine(self, torch.clamp_max, foreach_of("clamp_max"), max)
+        elif isinstance(min, TensorCollection) is not isinstance(max, TensorCollection):
+            raise ValueError(
+                f"clamp() takes two tensordicts or none, got a {type(min).__name__} as min and a {type(max).__name__} as max"
+            )
+        else:
+            result = combine(self, _clamp, None, min, max, strict=False)
+        return result if out is None else _write(result, out)
+
+    def addcdiv(self, other1: Any, other2: Any, value: Any = 1) -> Self:
+        """`leaf + value * other1 / other2` of each leaf, with tensordicts that have the keys, or tensors over the batch."""
+        return relock(combine(self, torch.addcdiv, _ADDCDIV, other1, other2, strict=False, value=value), self)
+
+    def addcdiv_(self, other1: Any, other2: Any, *, value: Any = 1) -> Self:
+        """`addcdiv` in place. Also of a locked tensordict. Returns the tensordict itself."""
+        return combine_(self, Tensor.addcdiv_, _ADDCDIV_, other1, other2, value=value)
+
+    def addcmul(self, other1: Any, other2: Any, *, value: Any = 1) -> Self:
+        """`leaf + value * other1 * other2` of each leaf, with tensordicts that have the keys, or tensors over the batch."""
+        return relock(combine(self, torch.addcmul, _ADDCMUL, other1, other2, strict=False, value=value), self)
+
+    def addcmul_(self, other1: Any, other2: Any, *, value: Any = 1) -> Self:
+        """`addcmul` in place. Also of a locked tensordict. Returns the tensordict itself."""
+        return combine_(self, Tensor.addcmul_, _ADDCMUL_, other1, other2, value=value)
 
     def lerp(self, end: Any, weight: Any) -> Self:
         """Linear interpolation `leaf + weight * (end - leaf)` of each leaf towards that of `end`.
 
         Args:
-            end: a tensordict of the same keys, or a tensor that broadcasts to the batch size.
-            weight: a number, a tensor without dimensions, or a tensordict of the same keys.
+            end: a tensordict that has the keys, or a tensor that broadcasts against the batch size.
+            weight: a number, or what `end` may be.
+
+        Raises:
+            KeyError: a tensordict lacks a key.
+            RuntimeError: the shapes do not broadcast.
         """
-        leaves, ends = leaves_of(self), _columns(self, end)
-        weights = operand(self, weight)
-        if isinstance(weights, list):
-            out = [torch.lerp(*row) for row in zip(leaves, ends, weights)]
-        else:
-            out = run_pairs(leaves, ends, torch.lerp, foreach_of("lerp") if _is_number(weights) else None, weights)
-        return relock(refill(self, iter(out)), self)
+        return relock(combine(self, torch.lerp, _LERP, end, weight, strict=False), self)
 
     def lerp_(self, end: Any, weight: Any) -> Self:
         """`lerp` in place: the step of a moving average. Also of a locked tensordict. Returns the tensordict itself."""
-        leaves, ends = leaves_of(self), _columns(self, end)
-        weights = operand(self, weight)
-        if isinstance(weights, list):
-            for leaf, other, amount in zip(leaves, ends, weights):
-                leaf.lerp_(other, amount)
-        else:
-            run_pairs(leaves, ends, Tensor.lerp_, foreach_of("lerp_") if _is_number(weights) else None, weights)
-        self._wrote(leaves)
-        return self
+        return combine_(self, Tensor.lerp_, _LERP_, end, weight)
+
+    def softmax(self, dim: int, dtype: torch.dtype | None = None) -> Self:
+        """`torch.softmax` of each leaf along a batch dimension: an unlocked tensordict.
+
+        Args:
+            dim: the dimension; counted from the last batch dimension if negative.
+            dtype: what the leaves are cast to before.
+
+        Raises:
+            IndexError: `dim` is no batch dimension.
+            ValueError: `dim` is no integer.
+        """
+        return along(self, torch.softmax, dim, dtype)
+
+    def norm(
+        self, *, out: Any = None, dtype: torch.dtype | None = None, key_transform: Callable[[str], Any] | None = None
+    ) -> Self:
+        """The 2-norm of each leaf, over all its dimensions: a tensordict without batch dimensions, locked as this one is.
+
+        Args:
+            out: a tensordict without batch dimensions to take over the result.
+            dtype: of the norms.
+            key_transform: gives the key of the result for that of a leaf or node, which it gets without those above.
+
+        Raises:
+            RuntimeError: `out` has batch dimensions, or is locked.
+        """
+        if out is None:
+            return relock(_norms(self, dtype, key_transform), self)
+        if out.batch_size:
+            raise RuntimeError(
+                f"norm() gives a tensordict without batch dimensions, but out has the batch size {out.batch_size}"
+            )
+        out._check_unlocked()
+        out._take_fields(_norms(self, dtype, key_transform))
+        return out
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
+_sub_: Any = scaled_("sub_")
+_clamp_min: Any = binary(torch.clamp_min)
+_ADDCDIV, _ADDCDIV_ = foreach_of("addcdiv"), foreach_of("addcdiv_")
+_ADDCMUL, _ADDCMUL_ = foreach_of("addcmul"), foreach_of("addcmul_")
+_LERP, _LERP_ = foreach_of("lerp"), foreach_of("lerp_")
+_NORM = foreach_of("norm")
 
 
-def _columns(node: Any, other: Any) -> list[Any]:
-    """The second operand of each leaf, as a list."""
-    others = operand(node, other)
-    return others if isinstance(others, list) else [others] * len(leaves_of(node))
+def _write(result: Any, out: Any) -> Any:
+    """Writes the leaves of `result` into those of `out`, once all are known to fit."""
+    targets, values = leaves_of(out), leaves_like(out, result)
+    for target, value in zip(targets, values):
+        if target.shape != value.shape or target.dtype != value.dtype:
+            raise RuntimeError(
+                f"out has a leaf of shape {tuple(target.shape)} and {target.dtype} for a result of shape {tuple(value.shape)} "
+                f"and {value.dtype}"
+            )
+    return combine_(out, Tensor.copy_, foreach_of("copy_"), result)
+
+
+def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype | None = None) -> Any:
+    """`function(leaf, dim, dtype)` of each leaf, with a batch dimension."""
+    if not isinstance(dim, int):
+        raise ValueError(f"dim must be an integer, got {dim!r} of type {type(dim).__name__}")
+    dims = len(node.batch_size)
+    if not -dims <= dim < dims:
+        raise IndexError(f"dim {dim} is no batch dimension of a tensordict with the batch size {tuple(node.batch_size)}")
+    return map_leaves(node, lambda leaf: function(leaf, dim % dims, dtype))
+
+
+def _norms(node: Any, dtype: torch.dtype | None, rename: Callable[[str], Any] | None) -> Any:
+    fields = node._fields()
+    leaves = [value for value in fields.values() if not isinstance(value, TensorCollection)]
+    norms = iter(run(leaves, torch.linalg.vector_norm, _NORM, 2, dtype=dtype))
+    found = {
+        key: _norms(value, dtype, rename) if isinstance(value, TensorCollection) else next(norms)
+        for key, value in fields.items()
+    }
+    if rename is None:
+        return node._rebuild(found, Size(()), node.device)
+    result = node._rebuild({}, Size(()), node.device)
+    for key, value in found.items():
+        result.set(rename(key), value)
+    return result

@@ -7,20 +7,59 @@ else leaf by leaf (under vmap, for subclasses of tensors, nested tensors, and un
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from itertools import repeat
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from tensordict._kernel.native import is_plain
-from tensordict._kernel.shapes import broadcasts_to
-from tensordict._ops.waist import leaves_like, leaves_of, map_pairs, refill
+from tensordict._ops.operands import align, check_stays, regrow, with_default
+from tensordict._ops.waist import leaves_of, refill
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
+Out = TypeVar("Out", covariant=True)
+Function = Callable[..., Any]
+
+_NUMBERS = frozenset((int, float, bool))  # operands that need no look at their shape
 
 
-def foreach_of(name: str) -> Callable[..., Any] | None:
+# What the methods of the makers look like to a type checker: of a node of type `T` they give one of type `T`.
+
+
+class _WithDefault(Protocol[Out]):
+    def __call__(self, other: Any, *, default: Any = None) -> Out: ...
+
+
+class _WithAlpha(Protocol[Out]):
+    def __call__(self, other: Any, *, alpha: Any = None) -> Out: ...
+
+
+class _WithBoth(Protocol[Out]):
+    def __call__(self, other: Any, *, alpha: Any = None, default: Any = None) -> Out: ...
+
+
+class Binary(Protocol):
+    """`method(other, *, default=None)`."""
+
+    def __get__(self, node: T, owner: Any = None) -> _WithDefault[T]: ...
+
+
+class Scaled(Protocol):
+    """`method(other, *, alpha=None, default=None)`."""
+
+    def __get__(self, node: T, owner: Any = None) -> _WithBoth[T]: ...
+
+
+class ScaledInPlace(Protocol):
+    """`method(other, *, alpha=None)`."""
+
+    def __get__(self, node: T, owner: Any = None) -> _WithAlpha[T]: ...
+
+
+def foreach_of(name: str) -> Function | None:
     """The `torch._foreach_` function called `name`, if this torch has it."""
     return getattr(torch, f"_foreach_{name}", None)
 
@@ -37,59 +76,74 @@ def relock(result: Any, source: Any) -> Any:
     return result.lock_() if source.is_locked else result
 
 
-def run(leaves: list[Any], one: Callable[..., Any], many: Callable[..., Any] | None, *args: Any) -> Any:
-    """`one(leaf, *args)` of each leaf, by `many(leaves, *args)` where that gives the same."""
-    if many is not None and leaves and is_plain(leaves):
+# Execution.
+
+
+def run(leaves: list[Any], one: Function, many: Function | None, *columns: Any, **options: Any) -> list[Any]:
+    """`one(leaf, *row, **options)` of each leaf, by `many(leaves, *columns, **options)` where that gives the same.
+
+    A column is a list with an entry for each leaf, or one value for all of them.
+    """
+    if many is not None and leaves and _all_plain(leaves, columns):
         try:
-            return many(leaves, *args)
+            return many(leaves, *columns, **options)
         except NotImplementedError:
             pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
-    return [one(leaf, *args) for leaf in leaves]
+    if options:
+        one = partial(one, **options)
+    if not columns:
+        return [one(leaf) for leaf in leaves]
+    return list(map(one, leaves, *[column if type(column) is list else repeat(column) for column in columns]))
 
 
-def run_pairs(
-    leaves: list[Any], others: list[Any], one: Callable[..., Any], many: Callable[..., Any] | None, *args: Any
-) -> Any:
-    """`one(leaf, other, *args)` of each pair, by `many(leaves, others, *args)` where that gives the same."""
-    if many is not None and leaves and is_plain(leaves) and is_plain(others):
-        try:
-            return many(leaves, others, *args)
-        except NotImplementedError:
-            pass
-    return [one(leaf, other, *args) for leaf, other in zip(leaves, others)]
+def _all_plain(leaves: list[Any], columns: tuple[Any, ...]) -> bool:
+    return is_plain(leaves) and all([type(column) is not list or is_plain(column) for column in columns])
 
 
-def operand(node: Any, other: Any) -> list[Any] | Any:
-    """The second operand of each leaf of `node`: a list from a tensordict or a broadcast tensor, else `other` itself.
+def combine(node: Any, one: Function, many: Function | None, *others: Any, strict: bool = True, **options: Any) -> Any:
+    """`one(leaf, *row, **options)` of each leaf of `node` and what stands beside it in the `others`: an unlocked tree.
 
-    A tensor is broadcast against the batch size, then aligned with the leading dimensions of each leaf.
+    The `others` are tensordicts, numbers, and tensors that broadcast against the batch size, which may grow by it.
+
+    Args:
+        node: the tensordict.
+        one: the function of a leaf.
+        many: the function of a list of leaves that does the same, or None.
+        *others: the other operands.
+        strict: whether tensordicts among them may have no keys but those of `node`.
+        **options: of both functions.
 
     Raises:
-        KeyError: `other` is a tensordict of other keys.
-        RuntimeError: `other` is a tensor that does not broadcast to the batch size.
+        KeyError: the keys of an operand do not fit.
+        RuntimeError: a shape does not fit.
     """
-    if isinstance(other, TensorCollection):
-        return leaves_like(node, other)  # type: ignore[arg-type]
-    if not isinstance(other, Tensor) or not other.ndim:
-        return other
-    batch_size = node.batch_size
-    if other.shape != batch_size:
-        if not broadcasts_to(other.shape, batch_size):
-            raise RuntimeError(
-                f"the tensor of shape {other.shape} does not broadcast to the batch size {batch_size} of the tensordict"
-            )
-        other = other.expand(batch_size)
-    return [other.reshape(other.shape + (1,) * (leaf.ndim - other.ndim)) for leaf in leaves_of(node)]
+    leaves = leaves_of(node)
+    if len(others) == 1 and type(others[0]) in _NUMBERS:
+        return refill(node, iter(run(leaves, one, many, *others, **options)))
+    columns, change = align(node, leaves, others, strict)
+    return regrow(node, run(leaves, one, many, *columns, **options), change)
 
 
-def unary(function: Callable[..., Any], many: str | None = None) -> Callable[[T], T]:
+def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
+    """`combine` with functions that write into the leaf: gives `node` itself. A tensordict may have more keys than it."""
+    leaves = leaves_of(node)
+    columns, change = align(node, leaves, others, False)
+    check_stays(node, change)
+    run(leaves, one, many, *columns, **options)
+    node._wrote(leaves)
+    return node
+
+
+# Makers.
+
+
+def unary(function: Function, many: str | None = None) -> Callable[[T], T]:
     """A method that computes `function` of each leaf."""
     name = function.__name__
     foreach = foreach_of(many or name)
 
     def method(self: Any) -> Any:
-        leaves = leaves_of(self)
-        return relock(refill(self, iter(run(leaves, function, foreach))), self)
+        return relock(refill(self, iter(run(leaves_of(self), function, foreach))), self)
 
     doc = f"`torch.{name}` of each leaf: a tensordict of the same keys and batch size, with leaves of their own."
     return _describe(method, name, doc)
@@ -106,65 +160,108 @@ def unary_(name: str) -> Callable[[T], T]:
         self._wrote(leaves)
         return self
 
-    doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
-    return _describe(method, name, doc)
+    return _describe(method, name, _IN_PLACE.format(name))
 
 
-def binary(function: Callable[..., Any], name: str | None = None, reverse: bool = False) -> Callable[[T, Any], T]:
-    """A method that computes `function(leaf, other)` of each leaf, or `function(other, leaf)` with `reverse`."""
-    foreach = None if reverse else foreach_of(function.__name__)
-    call = (lambda leaf, other: function(other, leaf)) if reverse else function
+_IN_PLACE = "`torch.Tensor.{}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
+_OPERAND = (
+    "`torch.{}` of each leaf and a tensordict of the same keys, a number, or a tensor that broadcasts against the batch size."
+)
+_ARGS = """
+
+    Args:
+        other: the tensordict, number or tensor. One with more dimensions than the batch gives a result of its shape.{alpha}
+        default: what stands for the leaves that only one of two tensordicts has: a number, or a tensor that broadcasts to
+            the batch size. With `"intersection"` the result has the keys that both have.
+
+    Raises:
+        KeyError: a tensordict has other keys, and there is no `default`.
+        RuntimeError: the shapes do not broadcast.
+    """
+_ALPHA = "\n        alpha: a factor of {}."
+
+
+def operator(name: str, function: Function, many: str | None = None, reverse: bool = False) -> Callable[[T, Any], T]:
+    """The operator `name`: `function(leaf, other)` of each leaf, or `function(other, leaf)` with `reverse`."""
+    foreach = None if reverse else foreach_of(many or function.__name__)
+    one = (lambda leaf, other: function(other, leaf)) if reverse else function
 
     def method(self: Any, other: Any) -> Any:
-        leaves, others = leaves_of(self), operand(self, other)
-        pairs = isinstance(others, list)
-        out = run_pairs(leaves, others, call, foreach) if pairs else run(leaves, call, foreach, others)
-        return relock(refill(self, iter(out)), self)
+        return relock(combine(self, one, foreach, other), self)
 
-    doc = (
-        f"`torch.{function.__name__}` of each leaf and a tensordict of the same keys, a number, or a tensor that broadcasts "
-        "to the batch size."
-    )
-    return _describe(method, name or function.__name__, doc)
+    return _describe(method, name, _OPERAND.format(function.__name__))
 
 
-def binary_(name: str, method_name: str | None = None) -> Callable[[T, Any], T]:
+def binary(function: Function) -> Binary:
+    """A method that computes `function(leaf, other)` of each leaf."""
+    name = function.__name__
+    foreach = foreach_of(name)
+
+    def method(self: Any, other: Any, *, default: Any = None) -> Any:
+        if default is not None and isinstance(other, TensorCollection):
+            return relock(with_default(self, other, function, default), self)
+        return relock(combine(self, function, foreach, other), self)
+
+    return _describe(method, name, _OPERAND.format(name) + _ARGS.format(alpha=""))
+
+
+def scaled(function: Function, factor_of: str = "other") -> Scaled:
+    """A method that computes `function(leaf, other, alpha=alpha)` of each leaf."""
+    name = function.__name__
+    foreach = foreach_of(name)
+
+    def method(self: Any, other: Any, *, alpha: Any = None, default: Any = None) -> Any:
+        options = {} if alpha is None else {"alpha": alpha}
+        if default is not None and isinstance(other, TensorCollection):
+            return relock(with_default(self, other, partial(function, **options), default), self)
+        return relock(combine(self, function, _scaling(foreach, other, alpha), other, **options), self)
+
+    return _describe(method, name, _OPERAND.format(name) + _ARGS.format(alpha=_ALPHA.format(f"`{factor_of}`")))
+
+
+def _scaling(foreach: Function | None, other: Any, alpha: Any) -> Function | None:
+    """`foreach` where it takes an `alpha`: with numbers it does not."""
+    return foreach if alpha is None or isinstance(other, (Tensor, TensorCollection)) else None
+
+
+def binary_(name: str, method_name: str | None = None, leaf: Function | None = None) -> Callable[[T, Any], T]:
     """A method that computes the tensor method `name` of each leaf and another operand in place."""
-    function = getattr(Tensor, name)
+    function = leaf or getattr(Tensor, name)
     foreach = foreach_of(name)
 
     def method(self: Any, other: Any) -> Any:
-        leaves, others = leaves_of(self), operand(self, other)
-        if isinstance(others, list):
-            run_pairs(leaves, others, function, foreach)
-        else:
-            run(leaves, function, foreach, others)
-        self._wrote(leaves)
-        return self
+        return combine_(self, function, foreach, other)
 
-    doc = f"`torch.Tensor.{name}` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."
-    return _describe(method, method_name or name, doc)
+    return _describe(method, method_name or name, _IN_PLACE.format(name))
 
 
-def comparison(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
-    """A method that compares each leaf with another operand: a tensordict of boolean leaves, never locked."""
+def scaled_(name: str) -> ScaledInPlace:
+    """A method that computes the tensor method `name` of each leaf and `alpha` times another operand in place."""
+    function = getattr(Tensor, name)
+    foreach = foreach_of(name)
+
+    def method(self: Any, other: Any, *, alpha: Any = None) -> Any:
+        options = {} if alpha is None else {"alpha": alpha}
+        return combine_(self, function, _scaling(foreach, other, alpha), other, **options)
+
+    return _describe(method, name, _IN_PLACE.format(name))
+
+
+def comparison(function: Function, name: str) -> Callable[[Any, Any], Any]:
+    """A method that compares each leaf with another operand: never locked, and its dimensions have no names."""
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, dict):
             other = self._rebuild({}, self.batch_size).update(other)
         elif not isinstance(other, (TensorCollection, Tensor, int, float, complex)):
             return NotImplemented
-        if isinstance(other, TensorCollection):
-            result = map_pairs(self, other, function)
-        else:
-            leaves, others = leaves_of(self), operand(self, other)
-            result = refill(self, map(function, leaves, others if isinstance(others, list) else [others] * len(leaves)))
+        result = combine(self, function, None, other)
         if self._names is not None:
             result._adopt_names(None)
         return result
 
     doc = (
         f"`torch.{function.__name__}` of each leaf and a tensordict or mapping of the same keys, a number, or a tensor that "
-        "broadcasts to the batch size: a tensordict of boolean leaves."
+        "broadcasts against the batch size: a tensordict that is not locked."
     )
     return _describe(method, name, doc)

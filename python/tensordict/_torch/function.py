@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
+from tensordict._kernel.registry import TORCH_FUNCTIONS
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._ops.waist import map_leaves
 from tensordict.base import TensorDictBase
@@ -33,19 +33,7 @@ def like(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def binary(name: str, reverse: str) -> Callable[..., Any]:
-    """A function of two operands, of which either may be the tensordict; `reverse` is the method with them exchanged."""
-
-    def call(input: Any, other: Any, **kwargs: Any) -> Any:
-        if isinstance(input, TensorDictBase):
-            return getattr(input, name)(other, **kwargs)
-        return getattr(other, reverse)(input, **kwargs)
-
-    return call
-
-
 METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
-    (torch.abs, TensorDictBase.abs),
     (torch.atleast_1d, TensorDictBase.atleast_1d),
     (torch.atleast_2d, TensorDictBase.atleast_2d),
     (torch.atleast_3d, TensorDictBase.atleast_3d),
@@ -57,14 +45,12 @@ METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (torch.fliplr, TensorDictBase.fliplr),
     (torch.flipud, TensorDictBase.flipud),
     (torch.gather, TensorDictBase.gather),
-    (torch.lerp, TensorDictBase.lerp),
     (torch.masked_fill, TensorDictBase.masked_fill),
     (torch.masked_select, TensorDictBase.masked_select),
     (torch.mean, TensorDictBase.mean),
     (torch.moveaxis, TensorDictBase.movedim),
     (torch.movedim, TensorDictBase.movedim),
     (torch.narrow, TensorDictBase.narrow),
-    (torch.neg, TensorDictBase.neg),
     (torch.permute, TensorDictBase.permute),
     (torch.repeat_interleave, TensorDictBase.repeat_interleave),
     (torch.reshape, TensorDictBase.reshape),
@@ -79,19 +65,6 @@ METHODS: tuple[tuple[Callable[..., Any], Callable[..., Any]], ...] = (
     (torch.unbind, TensorDictBase.unbind),
     (torch.unsqueeze, TensorDictBase.unsqueeze),
 )
-# What `tensor + td` calls, and dynamo for `td + tensor` too: the last function of a row is called with exchanged operands.
-BINARY: tuple[tuple[str, str, tuple[Callable[..., Any], ...], Callable[..., Any] | None], ...] = (
-    ("add", "__radd__", (torch.add, torch.Tensor.add), None),
-    ("sub", "__rsub__", (torch.sub, torch.Tensor.sub), torch.Tensor.__rsub__),
-    ("mul", "__rmul__", (torch.mul, torch.Tensor.mul), None),
-    ("div", "__rtruediv__", (torch.div, torch.Tensor.div), torch.Tensor.__rdiv__),
-    ("__eq__", "__eq__", (torch.eq, torch.Tensor.eq, torch.Tensor.__eq__), None),
-    ("__ne__", "__ne__", (torch.ne, torch.Tensor.ne), None),
-    ("__lt__", "__gt__", (torch.lt, torch.Tensor.lt), None),
-    ("__le__", "__ge__", (torch.le, torch.Tensor.le), None),
-    ("__gt__", "__lt__", (torch.gt, torch.Tensor.gt), None),
-    ("__ge__", "__le__", (torch.ge, torch.Tensor.ge), None),
-)
 LIKE = (
     torch.empty_like,
     torch.full_like,
@@ -102,10 +75,6 @@ LIKE = (
 )
 
 TORCH_FUNCTIONS.update(METHODS)
-for name, reverse, functions, exchanged in BINARY:
-    TORCH_FUNCTIONS.update(dict.fromkeys(functions, binary(name, reverse)))
-    if exchanged is not None:
-        PYTHON_FUNCTIONS.append((exchanged, binary(reverse, name)))
 TORCH_FUNCTIONS.update({function: like(function) for function in LIKE})
 
 

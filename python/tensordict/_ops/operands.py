@@ -1,0 +1,200 @@
+"""The other operands of a leaf-wise operation: the entry beside each leaf, and the batch size that comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.shapes import broadcast
+from tensordict._ops.waist import leaves_like, refill
+from tensordict._types import TensorCollection
+
+_REFUSED = (str, bytes, list, tuple, dict, set, type(None))
+
+
+def align(node: Any, leaves: list[Any], others: tuple[Any, ...], strict: bool) -> tuple[list[Any], Change | None]:
+    """A column for each of the `others`, and what they change of the batch dimensions of `node`.
+
+    A column is a list with an entry for each of the `leaves`, or a number for all of them. A tensor is broadcast against the
+    batch size, then stands at the leading dimensions of each leaf.
+
+    Args:
+        node: the tensordict that the leaves are of.
+        leaves: its leaves.
+        others: tensordicts, tensors, numbers.
+        strict: whether a tensordict may have no keys but those of `node`.
+
+    Raises:
+        KeyError: a tensordict lacks a key, or has more keys and `strict` holds.
+        RuntimeError: a shape does not broadcast with the batch size.
+        TypeError: an operand is none of these.
+    """
+    columns: list[Any] = []
+    shapes: list[Size] = []
+    batch_size = node.batch_size
+    for other in others:
+        if isinstance(other, TensorCollection):
+            columns.append(_beside(node, other, strict))
+            if other.batch_size != batch_size:  # type: ignore[attr-defined]
+                shapes.append(other.batch_size)  # type: ignore[attr-defined]
+        elif isinstance(other, Tensor):
+            columns.append(_column(leaves, other, len(batch_size)))
+            if other.ndim and other.shape != batch_size:
+                shapes.append(other.shape)
+        elif isinstance(other, _REFUSED):
+            raise TypeError(f"expected a tensordict, a tensor or a number as an operand, got {type(other).__name__}")
+        else:
+            columns.append(other)
+    return columns, _growth(batch_size, shapes) if shapes else None
+
+
+def _beside(node: Any, other: Any, strict: bool) -> list[Any]:
+    try:
+        return leaves_like(node, other)
+    except KeyError:
+        if strict:
+            raise
+    return leaves_like(node, restricted(other, node))
+
+
+def _column(leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
+    if not tensor.ndim:
+        return [tensor] * len(leaves)
+    shape = tensor.shape
+    views: dict[int, Tensor] = {dims: tensor}  # by the number of dimensions of the leaf
+    out = []
+    for leaf in leaves:
+        ndim = leaf.ndim
+        view = views.get(ndim)
+        if view is None:
+            view = views[ndim] = tensor.reshape(shape + (1,) * (ndim - dims))
+        out.append(view)
+    return out
+
+
+def restricted(other: Any, node: Any) -> Any:
+    """`other` with the keys of `node` alone; raises `KeyError` where it lacks one."""
+    mine, theirs = node._fields(), other._fields()
+    fields = {
+        key: restricted(theirs[key], value) if isinstance(value, TensorCollection) and key in theirs else other._get_str(key)
+        for key, value in mine.items()
+    }
+    return other._rebuild(fields, other.batch_size)
+
+
+def _same(leaf: Any) -> Any:
+    return leaf
+
+
+def _growth(batch_size: Size, shapes: list[Size]) -> Change:
+    prefix = broadcast((batch_size, *shapes))
+    if prefix is None:
+        raise RuntimeError(
+            f"operands of the shapes {[tuple(shape) for shape in shapes]} do not broadcast with the batch size "
+            f"{tuple(batch_size)} of the tensordict"
+        )
+    dims = len(batch_size)
+    return Change(_same, dims, prefix, [None] * (len(prefix) - dims) + list(range(dims)))
+
+
+def check_stays(node: Any, change: Change | None) -> None:
+    """Raises where the operands of an operation in place would need a larger batch size than `node` has."""
+    if change is not None and change.prefix != node.batch_size:
+        raise RuntimeError(
+            f"the operands broadcast with the batch size {tuple(node.batch_size)} of the tensordict to {tuple(change.prefix)}, "
+            "which does not fit into its leaves: in place the batch size stays"
+        )
+
+
+def regrow(node: Any, leaves: Iterable[Any], change: Change | None) -> Any:
+    """A tree like `node` with the results of an operation, and the batch size that its operands gave."""
+    if change is None:
+        return refill(node, iter(leaves))
+    leaves = list(leaves)
+    prefix = change.prefix
+    for leaf in leaves:
+        if leaf.shape[: len(prefix)] != prefix:
+            raise RuntimeError(
+                f"a leaf of the result has the shape {tuple(leaf.shape)}: it does not broadcast to {tuple(prefix)}"
+            )
+    return refill(node, iter(leaves), change)
+
+
+# Operands of unlike keys.
+
+
+def with_default(node: Any, other: Any, function: Any, default: Any) -> Any:
+    """`function` of the entries of two tensordicts, of which one may lack what the other has.
+
+    Args:
+        node: the first operand.
+        other: the second.
+        function: `function(leaf, leaf)`.
+        default: `"intersection"` for the keys that both have; a number or a tensor that broadcasts to the batch size, to
+            stand for the leaves that are missing on either side.
+
+    Raises:
+        TypeError: `default` is something else.
+    """
+    if node.batch_size != other.batch_size:
+        prefix = _growth(node.batch_size, [other.batch_size]).prefix
+        node, other = node.expand(prefix), other.expand(prefix)
+    if isinstance(default, str):
+        if default != "intersection":
+            raise TypeError(f"default must be None, 'intersection', a number or a tensor, got {default!r}")
+        return _inner(node, other, function)
+    result = _outer(node, other, function, torch.as_tensor(default))
+    if node._names is not None or other._names is not None:
+        result._adopt_names(node._names)
+    if node.device != other.device:
+        result._label_device(node.device)
+    return result
+
+
+def _pair(key: str, mine: Any, theirs: Any) -> bool:
+    """Whether both are nodes."""
+    nodes = isinstance(mine, TensorCollection)
+    if nodes is not isinstance(theirs, TensorCollection):
+        raise KeyError(f"under {key!r} a {type(mine).__name__} stands at the place of a {type(theirs).__name__}")
+    return nodes
+
+
+def _inner(node: Any, other: Any, function: Any) -> Any:
+    fields, theirs = {}, other._fields()
+    for key, value in node._fields().items():
+        if key in theirs:
+            if not _pair(key, value, theirs[key]):
+                fields[key] = function(value, theirs[key])
+            elif (below := _inner(value, theirs[key], function))._fields():
+                fields[key] = below
+    return node._rebuild(fields, node.batch_size, node.device, node._names)
+
+
+def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
+    mine, theirs = node._fields(), other._fields()
+    fields = {}
+    for key, value in mine.items():
+        if key not in theirs:
+            fields[key] = _one_sided(value, default, function)
+        elif _pair(key, value, theirs[key]):
+            fields[key] = _outer(value, theirs[key], function, default)
+        else:
+            fields[key] = function(value, theirs[key])
+    for key, value in theirs.items():
+        if key not in mine:
+            fields[key] = _one_sided(value, default, lambda leaf, fill: function(fill, leaf))
+    return node._rebuild(fields, node.batch_size, node.device, node._names)
+
+
+def _one_sided(value: Any, default: Tensor, function: Any) -> Any:
+    """`function(leaf, default)` of a leaf or of all leaves of a node."""
+    if isinstance(value, TensorCollection):
+        fields = {key: _one_sided(part, default, function) for key, part in value._fields().items()}  # type: ignore[attr-defined]
+        return value._rebuild(fields, value.batch_size, value.device, value._names)  # type: ignore[attr-defined]
+    if default.ndim:
+        default = default.reshape(default.shape + (1,) * (value.ndim - default.ndim))
+    return function(value, default)
