@@ -116,13 +116,13 @@ BINARY: tuple[tuple[str | None, str | None, tuple[Function, ...]], ...] = (
     ("minimum", None, (torch.minimum,)),
     ("clamp_max", None, (torch.clamp_max,)),
     ("clamp_min", None, (torch.clamp_min,)),
-    ("bitwise_and", None, (torch.bitwise_and, Tensor.bitwise_and)),
+    ("bitwise_and", None, (torch.bitwise_and, Tensor.bitwise_and, Tensor.__and__)),
     ("logical_and", None, (torch.logical_and,)),
     (None, None, (torch.logical_or,)),
     (None, None, (torch.logical_xor,)),
     (None, None, (torch.isclose,)),
-    ("__or__", "__or__", (torch.bitwise_or, Tensor.bitwise_or)),
-    ("__xor__", "__xor__", (torch.bitwise_xor, Tensor.bitwise_xor)),
+    ("__or__", "__or__", (torch.bitwise_or, Tensor.bitwise_or, Tensor.__or__)),
+    ("__xor__", "__xor__", (torch.bitwise_xor, Tensor.bitwise_xor, Tensor.__xor__)),
     ("__eq__", "__eq__", (torch.eq, Tensor.eq, Tensor.__eq__)),
     ("__ne__", "__ne__", (torch.ne, Tensor.ne)),
     ("__lt__", "__gt__", (torch.lt, Tensor.lt)),
@@ -130,11 +130,14 @@ BINARY: tuple[tuple[str | None, str | None, tuple[Function, ...]], ...] = (
     ("__gt__", "__lt__", (torch.gt, Tensor.gt)),
     ("__ge__", "__le__", (torch.ge, Tensor.ge)),
 )
-# What dynamo calls for `td - tensor` too. Torch writes these in Python, and exchanges their operands.
-EXCHANGED: tuple[tuple[Function, str, str], ...] = (
-    (Tensor.__rsub__, "__rsub__", "__sub__"),
-    (Tensor.__rdiv__, "__rtruediv__", "__truediv__"),
-    (Tensor.__rpow__, "__rpow__", "__pow__"),
+# Operators that torch writes in Python and dynamo calls for `td - tensor` too, and the functions that they are, with exchanged
+# operands where the name has an r.
+OPERATORS: tuple[tuple[Function, Function], ...] = (
+    (Tensor.__pow__, torch.pow),
+    (Tensor.__rdiv__, lambda input, other: torch.div(other, input)),
+    (Tensor.__rmod__, lambda input, other: torch.remainder(other, input)),
+    (Tensor.__rpow__, lambda input, other: torch.pow(other, input)),
+    (Tensor.__rsub__, lambda input, other: torch.sub(other, input)),
 )
 LOSSES: tuple[Function, ...] = (functional.l1_loss, functional.mse_loss, functional.smooth_l1_loss)
 
@@ -168,15 +171,6 @@ def binary(name: str | None, reverse: str | None, function: Function) -> Functio
         if reverse is not None:
             return getattr(other, reverse)(input, **kwargs)
         return relock(combine(other, lambda leaf, beside: function(beside, leaf, *args, **kwargs), None, input), other)
-
-    return call
-
-
-def exchanged(name: str, reverse: str) -> Function:
-    """A function whose operands are exchanged: the method `name` of the first or `reverse` of the second."""
-
-    def call(input: Any, other: Any) -> Any:
-        return getattr(input, name)(other) if isinstance(input, TensorDictBase) else getattr(other, reverse)(input)
 
     return call
 
@@ -272,7 +266,7 @@ for function in LEAFWISE:
     TORCH_FUNCTIONS[function] = leafwise(function)
 for own, reverse, functions in BINARY:
     TORCH_FUNCTIONS.update({function: binary(own, reverse, function) for function in functions})
-PYTHON_FUNCTIONS.extend((function, exchanged(name, reverse)) for function, name, reverse in EXCHANGED)
+PYTHON_FUNCTIONS.extend(OPERATORS)
 PYTHON_FUNCTIONS.extend((function, loss(function)) for function in LOSSES)
 TORCH_FUNCTIONS.update({torch.softmax: _softmax, torch.log_softmax: _log_softmax})
 PYTHON_FUNCTIONS.append((functional.softmax, _with_stacklevel(_softmax)))
