@@ -193,7 +193,8 @@ def test_operands_with_more_dimensions(name):
         agree(out, {("a",): row.leaf(td["a"], wide[..., None]), ("n", "x"): row.leaf(td["n", "x"], wide)})
         check(out)
         assert out.batch_size == out["n"].batch_size == (2, 4, 3)
-        assert out.names == ([None] * 3 if row.kind == "comparison" else [None, "rows", None])
+        named = row.kind != "comparison" or isinstance(other, Tensor)
+        assert out.names == ([None, "rows", None] if named else [None] * 3)
     td = td[:, :1].lock_()
     out = row.call(td, torch.ones(3))
     assert out.batch_size == BATCH

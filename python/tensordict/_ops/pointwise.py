@@ -250,7 +250,7 @@ class PointwiseOps(Waist):
         """The 2-norm of each leaf, over all its dimensions: a tensordict without batch dimensions, locked as this one is.
 
         Args:
-            out: a tensordict without batch dimensions to take over the result.
+            out: a tensordict without batch dimensions to store the norms in.
             dtype: of the norms.
             key_transform: gives the key of the result for that of a leaf or node, which it gets without those above.
 
@@ -263,9 +263,7 @@ class PointwiseOps(Waist):
             raise RuntimeError(
                 f"norm() gives a tensordict without batch dimensions, but out has the batch size {out.batch_size}"
             )
-        out._check_unlocked()
-        out._take_fields(_norms(self, dtype, key_transform))
-        return out
+        return out.update(_norms(self, dtype, key_transform))
 
 
 _sub_: Any = scaled_("sub_")

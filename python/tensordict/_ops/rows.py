@@ -248,7 +248,7 @@ def scaled_(name: str) -> ScaledInPlace:
 
 
 def comparison(function: Function, name: str) -> Callable[[Any, Any], Any]:
-    """A method that compares each leaf with another operand: never locked, and its dimensions have no names."""
+    """A method that compares each leaf with another operand: never locked, and with names only beside a tensor."""
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, dict):
@@ -256,7 +256,7 @@ def comparison(function: Function, name: str) -> Callable[[Any, Any], Any]:
         elif not isinstance(other, (TensorCollection, Tensor, int, float, complex)):
             return NotImplemented
         result = combine(self, function, None, other)
-        if self._names is not None:
+        if self._names is not None and not (isinstance(other, Tensor) and other.ndim):
             result._adopt_names(None)
         return result
 
