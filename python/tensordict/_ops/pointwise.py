@@ -195,7 +195,8 @@ class PointwiseOps(Waist):
                 f"clamp() takes two tensordicts or none, got a {type(min).__name__} as min and a {type(max).__name__} as max"
             )
         else:
-            result = combine(self, _clamp, None, min, max, strict=False)
+            plain = not isinstance(min, Tensor) and not isinstance(max, Tensor)
+            result = combine(self, torch.clamp if plain else _clamp, None, min, max, strict=False)
         return result if out is None else _write(result, out)
 
     def addcdiv(self, other1: Any, other2: Any, value: Any = 1) -> Self:

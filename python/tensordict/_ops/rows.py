@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tensordict._kernel.native import is_plain
 from tensordict._ops.operands import align, check_stays, regrow, with_default
-from tensordict._ops.waist import leaves_of, refill
+from tensordict._ops.waist import leaves_of, map_leaves, map_pairs, refill
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -117,11 +117,19 @@ def combine(node: Any, one: Function, many: Function | None, *others: Any, stric
         KeyError: the keys of an operand do not fit.
         RuntimeError: a shape does not fit.
     """
+    if len(others) == 1:
+        other = others[0]
+        if type(other) in _NUMBERS:
+            return refill(node, iter(run(leaves_of(node), one, many, other, **options)))
+        if many is None and strict and not options and _is_like(node, other):
+            return map_pairs(node, other, one)  # one walk where no list of leaves is needed
     leaves = leaves_of(node)
-    if len(others) == 1 and type(others[0]) in _NUMBERS:
-        return refill(node, iter(run(leaves, one, many, *others, **options)))
     columns, change = align(node, leaves, others, strict)
     return regrow(node, run(leaves, one, many, *columns, **options), change)
+
+
+def _is_like(node: Any, other: Any) -> bool:
+    return isinstance(other, TensorCollection) and other.batch_size == node.batch_size  # type: ignore[attr-defined]
 
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
@@ -143,6 +151,8 @@ def unary(function: Function, many: str | None = None) -> Callable[[T], T]:
     foreach = foreach_of(many or name)
 
     def method(self: Any) -> Any:
+        if foreach is None:
+            return relock(map_leaves(self, function), self)
         return relock(refill(self, iter(run(leaves_of(self), function, foreach))), self)
 
     doc = f"`torch.{name}` of each leaf: a tensordict of the same keys and batch size, with leaves of their own."

@@ -125,10 +125,10 @@ def leaves_of(node: Waist) -> list[Any]:
 
 def _collect(node: Waist, out: list[Any]) -> None:
     for part in node._parts():
-        if isinstance(part, TensorCollection):
-            _collect(part, out)  # type: ignore[arg-type]
-        else:
+        if type(part) is Tensor or not isinstance(part, TensorCollection):
             out.append(part)
+        else:
+            _collect(part, out)  # type: ignore[arg-type]
 
 
 def leaves_like(node: Waist, other: Waist) -> list[Any]:
@@ -140,6 +140,9 @@ def leaves_like(node: Waist, other: Waist) -> list[Any]:
 
 def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
     for mine, part in zip(node._parts(), node._parts_of(other)):
+        if type(mine) is Tensor and type(part) is Tensor:
+            out.append(part)
+            continue
         if isinstance(mine, TensorCollection) is not isinstance(part, TensorCollection):
             raise KeyError(f"a {type(mine).__name__} stands at the place of a {type(part).__name__}")
         if isinstance(mine, TensorCollection):
@@ -150,6 +153,12 @@ def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
 
 def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> Any:
     """A tree like `node` with other leaves, depth first, and, if given, changed batch dimensions."""
+    if node._dict_backed and change is None:
+        fields = {
+            key: next(leaves) if type(part) is Tensor or not isinstance(part, TensorCollection) else refill(part, leaves)
+            for key, part in node._fields().items()
+        }
+        return node._rebuild(fields, node.batch_size, node.device, node._names)
     parts = [refill(part, leaves, change) if isinstance(part, TensorCollection) else next(leaves) for part in node._parts()]
     return node._from_parts(parts, change)
 
