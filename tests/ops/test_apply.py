@@ -133,11 +133,37 @@ class TestOptions:
         assert td.apply(torch.neg, out=out) is out
         same(out, -td)
         for path, leaf in leaves(out).items():
-            assert leaf is old[path]
+            assert leaf is not old[path]
+            assert not old[path].any()
+        assert td.apply(torch.Tensor.double, out=out)["a"].dtype is torch.float64
+        with pytest.raises(RuntimeError, match="locked"):
+            td.apply(torch.neg, out=out.lock_())
         fresh = TensorDict({}, [4, 3])
         td.apply(torch.neg, out=fresh)
         assert torch.equal(fresh["a"], -td["a"])
         assert torch.equal(fresh["n", "m", "y"], -td["n", "m", "y"])
+
+    @pytest.mark.parametrize("threads", [0, 2])
+    def test_the_name_that_libraries_call(self, threads):
+        td = nested()
+        same(td._fast_apply(torch.neg, num_threads=threads), -td)
+        names = td._fast_apply(lambda name, leaf: leaf + len(name), named=True, nested_keys=True, num_threads=threads)
+        assert torch.equal(names["n", "x"], td["n", "x"] + 2)
+        assert td._fast_apply(lambda leaf: None, filter_empty=True, num_threads=threads) is None
+        old = td["n", "x"]
+        assert td._fast_apply(torch.zeros_like, inplace=True, num_threads=threads) is td
+        assert td["n", "x"] is old
+        assert not old.any()
+        with pytest.raises(ValueError, match="told"):
+            td._fast_apply(lambda leaf: exec("raise ValueError('told')"), num_threads=threads)
+
+    def test_as_tensor(self):
+        td = nested().lock_()
+        out = td.as_tensor()
+        assert out is not td
+        assert out.is_locked
+        assert out["a"] is td["a"]
+        assert out["n"] is not td["n"]
 
     def test_numbers_become_tensors(self):
         out = TensorDict({"a": torch.ones(3)}).apply(lambda leaf: 1.5)

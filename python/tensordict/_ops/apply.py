@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from torch import Size, Tensor
@@ -25,6 +26,7 @@ class _Apply:
         "device",
         "filter_empty",
         "fn",
+        "inplace",
         "is_leaf",
         "names",
         "nested_keys",
@@ -37,6 +39,7 @@ class _Apply:
         self.device = options["device"]
         self.names = options["names"]
         self.default = options["default"]
+        self.inplace: bool = options["inplace"]
         self.filter_empty: bool | None = options["filter_empty"]
         self.is_leaf: Callable[[type], bool] = options["is_leaf"]
         self.with_key: bool = options["with_key"]
@@ -135,11 +138,12 @@ class _Apply:
                 target._set_str(key, result)
             return
         current = target._fields().get(key) if existing else None
-        if isinstance(current, Tensor):
-            if current is not result:
-                target.set_(key, result)
+        if current is result:
+            return
+        if self.inplace and isinstance(current, Tensor):
+            target.set_(key, result)
         elif existing and target.is_locked:
-            target.set(key, result)
+            target.set(key, result)  # raises
         else:
             target._set_str(key, coerce(target, key, result))
 
@@ -179,7 +183,7 @@ class ApplyOps(Waist):
             propagate_lock: lock the result if this tensordict is locked.
             call_on_nested: call `fn` with the entries of the first level, nodes included.
             is_leaf: which classes of entries `fn` is called with.
-            out: a tensordict to write the results into.
+            out: a tensordict whose entries become the results.
 
         Raises:
             KeyError: one of `others` lacks a key, and there is no default.
@@ -194,6 +198,33 @@ class ApplyOps(Waist):
             "filter_empty": filter_empty,
         }
         return _run(self, fn, others, options, (inplace, out, propagate_lock), leaf, False, False)
+
+    def as_tensor(self) -> Self:
+        """A tensordict of the same leaves, each as its `as_tensor` method gives it where it has one; locked as this one is."""
+        return self.apply(
+            lambda leaf: leaf.as_tensor() if hasattr(leaf, "as_tensor") else leaf, propagate_lock=True, filter_empty=False
+        )
+
+    def _fast_apply(
+        self,
+        fn: Callable[..., Any],
+        *others: Any,
+        named: bool = False,
+        nested_keys: bool = False,
+        filter_empty: bool | None = False,
+        num_threads: int = 0,
+        checked: bool = True,
+        **options: Any,
+    ) -> Any:
+        """`apply`, or `named_apply` with `named`, under the name that libraries call; results are always checked.
+
+        With `num_threads` above 1 the function runs in so many threads; what it raises is raised here.
+        """
+        method = self.named_apply if named else self.apply
+        options.update(filter_empty=filter_empty, **({"nested_keys": nested_keys} if named else {}))
+        if num_threads > 1:
+            fn = _in_threads(fn, num_threads, lambda collect: method(collect, *others, **options))
+        return method(fn, *others, **options)
 
     def named_apply(
         self,
@@ -228,6 +259,19 @@ class ApplyOps(Waist):
         return self.apply(fn, *others, inplace=True, **kwargs)
 
 
+def _in_threads(fn: Callable[..., Any], threads: int, each: Callable[[Callable[..., Any]], Any]) -> Callable[..., Any]:
+    """A function that gives, call by call, what `fn` gives for all that `each` calls it with: computed before, in threads."""
+    calls: list[tuple[Any, ...]] = []
+
+    def collect(*args: Any) -> None:
+        calls.append(args)
+
+    each(collect)
+    with ThreadPoolExecutor(threads) as pool:
+        results = iter(list(pool.map(lambda args: fn(*args), calls)))
+    return lambda *args: next(results)
+
+
 def _run(
     node: Any,
     fn: Callable[..., Any],
@@ -248,7 +292,7 @@ def _run(
     if options["device"] is not NO_DEFAULT:
         options["device"] = as_device(options["device"])
     into = node if inplace else out
-    plan = _Apply(fn, **options, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys)
+    plan = _Apply(fn, **options, inplace=inplace, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys)
     result = plan.node(node, others, (), into) if others or with_key or into is not None else plan.simple(node)
     if into is not None:
         return into
