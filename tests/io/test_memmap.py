@@ -141,7 +141,7 @@ def test_mapped_leaves_stay_where_they_are(tmp_path: Path) -> None:
     again = saved.memmap(tmp_path / "one")
     assert again["a"] is saved["a"]
     assert os.stat(tmp_path / "one" / "a.memmap").st_ino == before
-    with pytest.raises(RuntimeError, match="is mapped from"):
+    with pytest.raises(RuntimeError, match="already has a file associated"):
         saved.memmap(tmp_path / "two")
     assert not (tmp_path / "two").exists()
     copied = saved.memmap(tmp_path / "two", copy_existing=True)

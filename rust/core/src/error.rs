@@ -224,7 +224,8 @@ pub enum Error {
         source: Box<Error>,
     },
     /// A tensor is mapped from a file elsewhere and may not be copied.
-    #[error("the tensor is mapped from {} already, and copying it to {} was not asked for", path.display(), target.display())]
+    // The first words are those that callers of the other package look for.
+    #[error("A filename was provided but the tensor already has a file associated ({}); copying it to {} is to be asked for", path.display(), target.display())]
     MappedElsewhere {
         /// The file that holds the tensor.
         path: PathBuf,
