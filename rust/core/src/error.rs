@@ -223,6 +223,9 @@ pub enum Error {
         /// What went wrong there.
         source: Box<Error>,
     },
+    /// Leaves that no buffer could hold together.
+    #[error("the leaves together are larger than any memory")]
+    LayoutOverflow,
     /// A tensor is mapped from a file elsewhere and may not be copied.
     // The first words are those that callers of the other package look for.
     #[error("A filename was provided but the tensor already has a file associated ({}); copying it to {} is to be asked for", path.display(), target.display())]

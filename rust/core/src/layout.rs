@@ -6,6 +6,9 @@ use crate::{Error, Result};
 /// Bytes of a cache line: leaves that start on one never share it.
 pub const ALIGNMENT: u64 = 64;
 
+/// Bytes to a multiple of which leaves of a packed buffer start; of items that are larger, their size.
+pub const PACKED_ALIGNMENT: u64 = 8;
+
 /// Offsets of leaves in one buffer, each a multiple of the alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -37,6 +40,32 @@ impl Layout {
         }
         Ok(Self { places, bytes: end })
     }
+
+    /// Lays leaves of so many bytes, with items of so many, as densely as their elements can be read in place: each starts
+    /// at a multiple of [`PACKED_ALIGNMENT`] and of its item size, which is a power of two. Empty leaves take no room.
+    ///
+    /// # Errors
+    /// The buffer would be larger than a signed 64-bit number holds.
+    pub fn packed(leaves: impl IntoIterator<Item = (u64, u64)>) -> Result<Self> {
+        let mut end = 0_u64;
+        let mut places = Vec::new();
+        for (bytes, item) in leaves {
+            let next = |at: u64, alignment: u64| {
+                at.checked_next_multiple_of(alignment)
+                    .filter(|&at| i64::try_from(at).is_ok())
+                    .ok_or(Error::LayoutOverflow)
+            };
+            let start = if bytes == 0 {
+                end
+            } else {
+                next(end, item.max(PACKED_ALIGNMENT))?
+            };
+            places.push((start, bytes));
+            let after = start.checked_add(bytes).ok_or(Error::LayoutOverflow)?;
+            end = next(after, PACKED_ALIGNMENT)?;
+        }
+        Ok(Self { places, bytes: end })
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +74,22 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn packed_leaves_are_aligned_and_close(
+            leaves in prop::collection::vec((0_u64..40, prop::sample::select(vec![1_u64, 2, 4, 8, 16])), 0..20),
+        ) {
+            let leaves: Vec<(u64, u64)> = leaves.into_iter().map(|(count, item)| (count * item, item)).collect();
+            let layout = Layout::packed(leaves.clone()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let mut end = 0;
+            for ((start, found), (bytes, item)) in layout.places.iter().zip(&leaves) {
+                prop_assert_eq!(found, bytes);
+                prop_assert!(*start >= end && start - end < 16);
+                prop_assert!(*bytes == 0 || start % item.max(&8) == 0);
+                end = start + bytes;
+            }
+            prop_assert!(layout.bytes >= end && layout.bytes - end < 8 && layout.bytes % 8 == 0);
+        }
+
         #[test]
         fn leaves_are_aligned_and_apart(
             shapes in prop::collection::vec(prop::collection::vec(0_u64..5, 0..4), 0..20),
@@ -64,5 +109,11 @@ mod tests {
             }
             prop_assert!(layout.bytes >= end);
         }
+    }
+
+    #[test]
+    fn too_large_a_buffer_is_an_error() {
+        let packed = Layout::packed([(1, 1), (u64::MAX - 4, 1)]);
+        assert!(matches!(packed, Err(Error::LayoutOverflow)));
     }
 }

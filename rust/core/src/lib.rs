@@ -3,6 +3,7 @@
 //! The crate knows neither Python nor torch: a tensor is an address, a shape and a [`schema::DType`] to it, and a
 //! dictionary of tensors is a tree of named leaves. One subject is one module.
 pub mod balance;
+pub mod consolidated;
 pub mod error;
 pub mod file;
 pub mod key;

@@ -11,6 +11,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -93,7 +94,7 @@ impl Map {
 }
 
 /// Opens the regular file `path` as `mode` needs it. Reading alone is asked for where the file is not to be written.
-fn open_file(path: &Path, mode: Mode) -> Result<File> {
+pub(crate) fn open_file(path: &Path, mode: Mode) -> Result<File> {
     let access = match mode {
         Mode::ReadWrite => OFlags::RDWR,
         Mode::ReadOnly | Mode::Private => OFlags::RDONLY,
@@ -106,7 +107,7 @@ fn open_file(path: &Path, mode: Mode) -> Result<File> {
 }
 
 /// Size of `file`, which must be a regular one.
-fn size(file: &File, path: &Path) -> Result<u64> {
+pub(crate) fn size(file: &File, path: &Path) -> Result<u64> {
     let facts = file
         .metadata()
         .map_err(|source| io_error("read the size of", path, source))?;
@@ -207,7 +208,43 @@ pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
         Err(Error::Exists { .. }) if existsok => {}
         done => return done,
     }
-    // What would not be replaced by a rename, or not as meant, is told before anything is written.
+    let permissions = replaceable(path)?;
+    let beside = beside(path);
+    let map = create_new(&beside, path, bytes)?;
+    put(&beside, path, Some(permissions))?;
+    Ok(map)
+}
+
+/// Makes the file `path` of `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for writing.
+/// What `fill` gets are zeros whose space on the disk is taken.
+///
+/// # Errors
+/// The disk is full, `fill` fails, or the system refuses. What was at `path` is as it was then.
+pub fn create_filled(
+    path: &Path,
+    bytes: u64,
+    fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<()>,
+) -> Result<Map> {
+    let permissions = match replaceable(path) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
+        found => Some(found?),
+    };
+    let beside = beside(path);
+    let map = create_new(&beside, path, bytes)?;
+    // SAFETY: the map is writable, of a file that nobody knows yet, and goes to nobody before `fill` is done.
+    let memory = unsafe { std::slice::from_raw_parts_mut(map.address().cast(), map.len()) };
+    if let Err(error) = fill(memory) {
+        // The error that matters is the one at hand; the temporary file is removed as far as that works.
+        let _ = std::fs::remove_file(&beside);
+        return Err(error);
+    }
+    put(&beside, path, permissions)?;
+    Ok(map)
+}
+
+/// The permissions of the file that is to be replaced. What would not be replaced by a rename, or not as meant, is told
+/// before anything is written.
+fn replaceable(path: &Path) -> Result<std::fs::Permissions> {
     let facts = std::fs::symlink_metadata(path).map_err(|source| io_error("replace", path, source))?;
     if facts.is_symlink() {
         return Err(Error::Symlink { path: path.into() });
@@ -215,16 +252,21 @@ pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
     if !facts.is_file() {
         return Err(Error::NotAFile { path: path.into() });
     }
-    let beside = beside(path);
-    let map = create_new(&beside, path, bytes)?;
-    std::fs::set_permissions(&beside, facts.permissions())
-        .and_then(|()| std::fs::rename(&beside, path))
+    Ok(facts.permissions())
+}
+
+/// Puts the complete file `beside` at `path`; where that fails it is removed.
+fn put(beside: &Path, path: &Path, permissions: Option<std::fs::Permissions>) -> Result<()> {
+    permissions
+        .map_or(Ok(()), |permissions| {
+            std::fs::set_permissions(beside, permissions)
+        })
+        .and_then(|()| std::fs::rename(beside, path))
         .map_err(|source| {
             // The error that matters is the one at hand; the temporary file is removed as far as that works.
-            let _ = std::fs::remove_file(&beside);
+            let _ = std::fs::remove_file(beside);
             io_error("replace", path, source)
-        })?;
-    Ok(map)
+        })
 }
 
 /// A name in the folder of `path` that no file has: process and a running number tell it from everyone else's.

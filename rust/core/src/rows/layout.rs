@@ -209,6 +209,12 @@ impl<'a> Source<'a> {
         Ok(Self { bytes, layout })
     }
 
+    /// The bytes, of which the layout may leave out some.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// How the items lie.
     #[must_use]
     pub fn layout(&self) -> &Layout {
