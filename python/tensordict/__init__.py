@@ -13,7 +13,7 @@ from tensordict._convert.functions import (
 )
 from tensordict._convert.module import from_module
 from tensordict._convert.printed import parse_tensor_dict_string
-from tensordict._io.functions import append_memmap, load, load_memmap, memmap, save
+from tensordict._io.functions import append_memmap, from_consolidated, load, load_memmap, memmap, save
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
 from tensordict._kernel.native import __version__, unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
@@ -53,6 +53,7 @@ __all__ = [
     "default_is_leaf",
     "dense_stack_tds",
     "from_any",
+    "from_consolidated",
     "from_dict",
     "from_module",
     "from_namedtuple",

@@ -11,6 +11,7 @@ from tensordict._convert.module import ModuleConversions
 from tensordict._convert.numpy import NumpyConversions
 from tensordict._convert.python import PythonConversions
 from tensordict._convert.pytree import PytreeConversions
+from tensordict._io.consolidate import ConsolidateOps
 from tensordict._io.memmap import MemmapOps
 from tensordict._io.share import ShareOps
 from tensordict._io.state_dict import StateOps
@@ -78,6 +79,7 @@ class TensorDictBase(
     BatchOps,
     ReprOps,
     JoinOps,
+    ConsolidateOps,
     StateOps,
     MemmapOps,
     ShareOps,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Size
 
+from tensordict._io.consolidate import open_file
 from tensordict._io.memmap import MemmapOps
 from tensordict._io.tree import read
 from tensordict._types import FilePath, TensorCollection
@@ -31,6 +32,11 @@ def load_memmap(prefix: FilePath, device: Any = None, non_blocking: bool = False
 def load(prefix: FilePath, device: Any = None, non_blocking: bool = False, **options: Any) -> Any:
     """Reads a saved folder; the options are those of `TensorDict.load`."""
     return MemmapOps.load(prefix, device, non_blocking, **options)
+
+
+def from_consolidated(filename: FilePath) -> Any:
+    """Opens a file that `consolidate` wrote (see `TensorDict.from_consolidated`)."""
+    return open_file(filename)
 
 
 def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = None) -> None:

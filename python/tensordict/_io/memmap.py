@@ -99,7 +99,7 @@ class MemmapOps(Waist):
         def work() -> Any:
             return _rebuilt(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
 
-        return _run(work, return_early, num_threads)
+        return in_background(work, return_early, num_threads)
 
     def memmap_(
         self,
@@ -126,7 +126,7 @@ class MemmapOps(Waist):
             _replace(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
             return _finish(self)
 
-        return _run(work, return_early, num_threads)
+        return in_background(work, return_early, num_threads)
 
     def _check_memmap_inplace(self) -> None:
         """Raises where the entries cannot be replaced by mapped ones."""
@@ -166,7 +166,7 @@ class MemmapOps(Waist):
                 leaves = write(self, prefix, True, existsok, robust_key, empty=True)
             return _rebuilt(self, leaves, prefix)
 
-        return _run(work, return_early, num_threads)
+        return in_background(work, return_early, num_threads)
 
     def save(
         self,
@@ -397,7 +397,7 @@ def _refuse_shared(node: Any) -> None:
         raise RuntimeError("memmap and shared memory are mutually exclusive features.")
 
 
-def _run(work: Any, return_early: bool, num_threads: int) -> Any:
+def in_background(work: Any, return_early: bool, num_threads: int) -> Any:
     """The result of `work`, or a future of it."""
     if not (return_early and num_threads > 1):
         return work()

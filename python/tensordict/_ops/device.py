@@ -11,6 +11,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._io.consolidate import move_buffer
 from tensordict._ops.cast import cast_leaves
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.waist import Waist, copy_nodes, leaves_of, refill
@@ -200,6 +201,11 @@ def _formatted(memory_format: torch.memory_format) -> Callable[[Any], Any]:
 
 
 def _moved(node: Any, target: _Target) -> Any:
+    rare = node._extra
+    if rare is not None and "buffer" in rare:
+        moved = move_buffer(node, target.device, bool(target.non_blocking), target.pin)
+        if moved is not None:
+            return moved
     device, leaves = target.device, leaves_of(node)
     if target.pin:
         leaves = _each_pinned(leaves, target.num_threads)

@@ -135,8 +135,9 @@ def _unlock(node: Any) -> None:
     rare = node._extra
     if rare is not None:
         rare.pop("parents", None)
-        # Entries may change from here on, so it is no longer what its folder holds.
+        # Entries may change from here on, so it is no longer what its folder or its buffer holds.
         rare.pop("memmap", None)
+        rare.pop("buffer", None)
 
 
 def _inverse(name: str, *swap: int) -> Any:

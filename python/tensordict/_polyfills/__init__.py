@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 _DYNAMO = "torch._dynamo"
-_MODULES = ("key", "rows", "schedule", "shapes", "swap")
+_MODULES = ("consolidate", "key", "rows", "schedule", "shapes", "swap")
 
 
 def register() -> None:

@@ -9,6 +9,9 @@ pub const ALIGNMENT: u64 = 64;
 /// Bytes to a multiple of which leaves of a packed buffer start; of items that are larger, their size.
 pub const PACKED_ALIGNMENT: u64 = 8;
 
+/// Fewer bytes than this lie between two leaves of a packed buffer: the largest items have sixteen.
+const MOST_PADDING: u64 = 16;
+
 /// Offsets of leaves in one buffer, each a multiple of the alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -66,6 +69,29 @@ impl Layout {
         }
         Ok(Self { places, bytes: end })
     }
+
+    /// For leaves that start and are so many bytes long, in any order, the byte where the next one starts, or where the
+    /// buffer of `bytes` bytes ends. `None` where they overlap or leave room that [`Self::packed`] would not leave.
+    #[must_use]
+    pub fn stops(places: &[(u64, u64)], bytes: u64) -> Option<Vec<u64>> {
+        let mut order: Vec<usize> = (0..places.len()).filter(|&leaf| places[leaf].1 > 0).collect();
+        if !order.is_sorted_by_key(|&leaf| places[leaf].0) {
+            order.sort_by_key(|&leaf| places[leaf].0);
+        }
+        let mut stops: Vec<u64> = places.iter().map(|(start, _)| *start).collect();
+        let mut end = 0;
+        for (number, &leaf) in order.iter().enumerate() {
+            let (start, length) = places[leaf];
+            let next = order.get(number + 1).map_or(bytes, |&next| places[next].0);
+            let after = start.checked_add(length)?;
+            if start != end || next < after || next - after >= MOST_PADDING {
+                return None;
+            }
+            stops[leaf] = next;
+            end = next;
+        }
+        (end == bytes).then_some(stops)
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +114,18 @@ mod tests {
                 end = start + bytes;
             }
             prop_assert!(layout.bytes >= end && layout.bytes - end < 8 && layout.bytes % 8 == 0);
+            let mut turned = layout.places.clone();
+            turned.reverse();
+            let mut stops = Layout::stops(&turned, layout.bytes).ok_or_else(|| TestCaseError::fail("no stops"))?;
+            stops.reverse();
+            let full = layout.places.iter().zip(&stops).filter(|((_, bytes), _)| *bytes > 0);
+            let mut at = 0;
+            for ((start, _), stop) in full {
+                prop_assert_eq!(*start, at);
+                at = *stop;
+            }
+            prop_assert_eq!(at, layout.bytes);
+            prop_assert_eq!(Layout::stops(&turned, layout.bytes + 16), None);
         }
 
         #[test]

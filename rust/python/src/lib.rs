@@ -1,6 +1,7 @@
 //! `tensordict._core`: the list of the names that Python sees. Each module extracts, enters and wraps; the work is in
 //! `tensordict-core`.
 
+mod consolidate;
 mod enter;
 mod error;
 mod key;
@@ -21,6 +22,8 @@ mod _core {
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    #[pymodule_export]
+    use crate::consolidate::{consolidate, consolidate_to_file, open_consolidated, packed_places, places_in};
     #[pymodule_export]
     use crate::key::{unravel_key, unravel_key_list, unravel_key_to_tuple, unravel_keys};
     #[pymodule_export]

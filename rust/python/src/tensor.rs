@@ -50,6 +50,11 @@ impl Code {
         self.kind == SIGNED && self.bits == bits
     }
 
+    /// Whether this is `torch.uint8`.
+    pub(crate) fn is_byte(self) -> bool {
+        self.kind == UNSIGNED && self.bits == 8
+    }
+
     /// Whether several dtypes of torch have this code.
     fn is_ambiguous(self) -> bool {
         self.bits == 8 && self.kind <= UNSIGNED
@@ -692,6 +697,21 @@ impl<'py> Session<'py> {
     /// Whether all of `objects` are plain tensors by their type.
     pub(crate) fn are_plain_types(objects: &Bound<'_, PyList>) -> bool {
         objects.iter().all(|object| is_plain_type(&object))
+    }
+
+    /// The memory of a tensor of bytes that the caller has just made to be written here; `None` where it is not plain and
+    /// contiguous.
+    pub(crate) fn output(&self, tensor: Bound<'py, PyAny>) -> PyResult<Option<Output<'py>>> {
+        let view = self.torch.view(&tensor, true)?;
+        let view = view.filter(|view| view.layout.is_contiguous() && view.code.is_byte());
+        let Some(TensorView { data, layout, .. }) = view else {
+            return Ok(None);
+        };
+        Ok(Some(Output {
+            tensor,
+            data: data.cast_mut(),
+            len: layout.span(),
+        }))
     }
 
     /// Will make tensors.

@@ -151,6 +151,12 @@ impl Layout {
         &self.shape
     }
 
+    /// [`Self::shape`] to keep.
+    #[must_use]
+    pub fn dims(&self) -> &Dims {
+        &self.shape
+    }
+
     /// Distances between neighbours, in bytes.
     #[must_use]
     pub fn strides(&self) -> &[usize] {

@@ -1,0 +1,413 @@
+"""All leaves in one buffer, in memory or in a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._io.memmap import in_background
+from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
+from tensordict._ops.coerce import as_device
+from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._reexport import plain_tensordict
+from tensordict._types import FilePath, TensorCollection
+from tensordict.memmap import MemoryMappedTensor
+
+_CPU = torch.device("cpu")
+_CLASS = "TensorDict"
+# What else a level of the metadata has, beside its nested levels: these have no such names.
+_RESERVED = ("cls", "non_tensors", "leaves", "cls_metadata")
+
+
+class Buffer:
+    """What the root of a consolidated tensordict remembers.
+
+    Attributes:
+        storage: the bytes that the leaves are views of.
+        locks: for each node, depth first, whether it was locked before that: what pickles and files hold.
+        filename: the file that `storage` was written to, if it was.
+    """
+
+    __slots__ = ("filename", "locks", "storage")
+
+    def __init__(self, storage: Tensor, locks: tuple[bool, ...], filename: str | None = None) -> None:
+        self.storage = storage
+        self.locks = locks
+        self.filename = filename
+
+
+class ConsolidateOps(Waist):
+    """`consolidate` and its inverse, and what a consolidated tensordict is pickled as."""
+
+    __slots__ = ()
+
+    def consolidate(
+        self,
+        filename: FilePath | None = None,
+        *,
+        num_threads: int = 0,
+        device: Any = None,
+        non_blocking: bool = False,
+        inplace: bool = False,
+        return_early: bool = False,
+        use_buffer: bool = False,
+        share_memory: bool = False,
+        pin_memory: bool = False,
+        metadata: bool = False,
+    ) -> Any:
+        """A locked tensordict whose leaves are views of one buffer: it moves to a device, and is pickled, as one tensor.
+
+        Values may be written in place, which writes to the buffer. Unlocking gives the buffer up: from then on the leaves
+        are tensors like any others. Leaves have no gradient. One that is consolidated as it is asked for is returned itself.
+
+        Args:
+            filename: a file to put the buffer in; the leaves are then mapped from it, and writing to them writes to it. The
+                file is replaced when the new one is complete.
+            num_threads: with more than one and `return_early`, the work goes on in the background.
+            device: where the buffer is to be; where the leaves are if not given.
+            non_blocking: for the move to `device`. A move to the CPU is always waited for.
+            inplace: put the views in the place of the leaves of this tensordict, and return it.
+            return_early: return a `TensorDictFuture`.
+            use_buffer: accepted; leaves go to the file directly.
+            share_memory: make the buffer in memory that other processes see.
+            pin_memory: make the buffer in pinned memory.
+            metadata: accepted; where the leaves lie is always known.
+
+        Raises:
+            RuntimeError: a device that is not the CPU and a file are given, or with `inplace` the tensordict is locked.
+            NotImplementedError: work in the background is asked for with `use_buffer` or `non_blocking`.
+            ValueError: for a file, a nested key is one of those that its format needs.
+            OSError: the file cannot be written; what was there is as it was.
+        """
+        target = as_device(device)
+        early = return_early and (num_threads or 0) > 1
+        if filename is not None and target not in (None, _CPU):
+            raise RuntimeError("device and filename are mutually exclusive arguments.")
+        for option, given in (("use_buffer", use_buffer), ("non_blocking", non_blocking)):
+            if early and given:
+                raise NotImplementedError(f"consolidate: return_early=True is not supported with {option}=True")
+
+        def work() -> Any:
+            if filename is None and _is_done(self, target, share_memory, pin_memory):
+                return self
+            if inplace:
+                _check_inplace(self)
+            if filename is not None:
+                return _finish(self, *_to_file(self, filename), inplace, os.path.abspath(os.fspath(filename)))
+            storage, views = _to_memory(self, target, non_blocking, share_memory, pin_memory)
+            return _finish(self, storage, views, inplace)
+
+        return in_background(work, early, num_threads)
+
+    def is_consolidated(self) -> bool:
+        """Whether all leaves are views of one buffer, which `consolidate` made, and which holds nothing else."""
+        return _places(self) is not None
+
+    @classmethod
+    def from_consolidated(cls, filename: FilePath) -> Any:
+        """Opens a file that `consolidate` wrote: an unlocked tensordict whose leaves are mapped from it.
+
+        What is written to the leaves is written to the file, if its permissions allow that; it stays in this process
+        otherwise.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            RuntimeError: the file is too short.
+            ValueError: the file holds something else, or is damaged.
+        """
+        return open_file(filename)
+
+    @property
+    def _consolidated(self) -> dict[str, Any]:
+        """The buffer as `storage`, where the leaves lie in it as `metadata`, and the file if there is one."""
+        places = _places(self)
+        if places is None:
+            raise AttributeError(f"the {type(self).__name__} is not consolidated")
+        buffer = self._rare["buffer"]
+        out = {"storage": buffer.storage, "metadata": _describe(self, *places, iter(buffer.locks))}
+        if buffer.filename is not None:
+            facts = os.stat(buffer.filename)
+            out["filename"] = Path(buffer.filename)
+            out["file_id"] = (facts.st_dev, facts.st_ino, facts.st_size)
+        return out
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        places = _places(self)
+        if places is None or type(self._rebuild({}, self.batch_size)) is not type(self) or _reserved_key(self) is not None:
+            return super().__reduce_ex__(protocol)
+        buffer = self._rare["buffer"]
+        return _rebuild_tensordict_files_consolidated, (_describe(self, *places, iter(buffer.locks)), buffer.storage)
+
+
+def _places(node: Any) -> tuple[list[int], list[int]] | None:
+    """First byte of each leaf in the buffer, and of what follows; None if the leaves are not, or no longer, all it holds."""
+    rare = node._extra
+    buffer = rare.get("buffer") if rare is not None else None
+    return None if buffer is None else places_in(leaves_of(node), buffer.storage)
+
+
+def _is_done(node: Any, target: torch.device | None, share: bool, pin: bool) -> bool:
+    if _places(node) is None:
+        return False
+    storage = node._extra["buffer"].storage
+    return (
+        (target is None or storage.device == target)
+        and (not share or storage.is_shared())
+        and (not pin or storage.is_pinned())
+    )
+
+
+def _check_inplace(node: Any) -> None:
+    """Raises where the leaves cannot be replaced."""
+    node._check_memmap_inplace()
+    node._check_unlocked()
+
+
+def _to_memory(
+    node: Any, target: torch.device | None, non_blocking: bool, share: bool, pin: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """A buffer with copies of the leaves, and its views. It is filled where the leaves are, and moved in one piece."""
+    leaves = leaves_of(node)
+    devices = {leaf.device for leaf in leaves}
+    own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
+    moves = target is not None and target != own
+
+    def allocate(size: int) -> Tensor:
+        made = torch.empty(size, dtype=torch.uint8, device=own, pin_memory=pin and own.type == "cpu")
+        return made.share_memory_() if share and not moves else made
+
+    made = consolidate(leaves, allocate) if own.type == "cpu" else None
+    storage, views = _copied(node, leaves, allocate) if made is None else made
+    if moves:
+        # without a wait the CPU could read what has not arrived
+        storage = storage.to(target, non_blocking=non_blocking and target != _CPU)
+        storage = storage.pin_memory() if pin and target == _CPU else storage
+        storage = storage.share_memory_() if share else storage
+        views = _views_like(storage, leaves)
+    return storage, views
+
+
+def _sizes(leaves: list[Tensor]) -> list[tuple[int, int]]:
+    return [(leaf.numel() * leaf.itemsize, leaf.itemsize) for leaf in leaves]
+
+
+def _copied(node: Any, leaves: list[Tensor], allocate: Any) -> tuple[Tensor, list[Tensor]]:
+    """The buffer and its views by torch's own copies, for leaves that are not plain memory."""
+    if any([leaf.layout is not torch.strided or leaf.is_nested for leaf in leaves]):
+        raise RuntimeError(f"cannot consolidate sparse or nested tensors, found {_odd_leaf(node, ())}")
+    storage = allocate(packed_places(_sizes(leaves))[1]).zero_()
+    views = _views_like(storage, leaves)
+    for view, leaf in zip(views, leaves):
+        view.copy_(leaf.detach())
+    return storage, views
+
+
+def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
+    """Which leaf is no dense tensor."""
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            found = _odd_leaf(value, (*path, key))
+            if found is not None:
+                return found
+        elif value.layout is not torch.strided or value.is_nested:
+            return f"{value.layout} at {(*path, key)!r}"
+    return None
+
+
+class _Viewer:
+    """Makes views of parts of a buffer of bytes."""
+
+    def __init__(self, storage: Tensor) -> None:
+        self._storage = storage
+        self._typed: dict[torch.dtype, Tensor] = {}
+
+    def __call__(self, dtype: torch.dtype, shape: Iterable[int], start: int) -> Tensor:
+        typed = self._typed.get(dtype)
+        if typed is None:
+            whole = self._storage.numel() // dtype.itemsize * dtype.itemsize
+            typed = self._typed[dtype] = self._storage.narrow(0, 0, whole).view(dtype)
+        size = Size(shape)
+        count = math.prod(size)
+        return typed.narrow(0, start // dtype.itemsize if count else 0, count).view(size)
+
+
+def _views_like(storage: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    viewer = _Viewer(storage)
+    starts, _ = packed_places(_sizes(leaves))
+    return [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, starts)]
+
+
+def _finish(node: Any, storage: Tensor, views: list[Tensor], inplace: bool, filename: str | None = None) -> Any:
+    """The locked tensordict of the views: a new one like `node`, or `node` itself."""
+    locks = tuple(_locks(node))
+    if inplace:
+        _put(node, iter(views))
+        result = node
+    else:
+        result = refill(node, iter(views))
+    if result.device is not None or (filename is not None and not inplace):
+        result._label_device(storage.device)
+    return _held(result, Buffer(storage, locks, filename)).lock_()
+
+
+def _held(node: Any, buffer: Buffer) -> Any:
+    node._rare["buffer"] = buffer
+    return node
+
+
+def _locks(node: Any) -> Iterator[bool]:
+    yield node.is_locked
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            yield from _locks(part)
+
+
+def _put(node: Any, views: Iterator[Tensor]) -> None:
+    for key, value in list(node._fields().items()):
+        if isinstance(value, TensorCollection):
+            _put(value, views)
+        else:
+            node._set_str(key, next(views))
+
+
+def move_buffer(node: Any, device: torch.device, non_blocking: bool) -> Any:
+    """A consolidated tensordict on another device, moved as one tensor; None if `node` is no longer consolidated."""
+    places = _places(node)
+    if places is None:
+        return None
+    buffer = node._extra["buffer"]
+    leaves = leaves_of(node)
+    storage = buffer.storage.to(device, non_blocking=non_blocking)
+    if storage is not buffer.storage:
+        viewer = _Viewer(storage)
+        leaves = [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, places[0])]
+    result = refill(node, iter(leaves))
+    result._label_device(device)
+    filename = buffer.filename if storage is buffer.storage else None
+    result = _held(result, Buffer(storage, buffer.locks, filename))
+    return result.lock_() if node.is_locked else result
+
+
+# Metadata: where the leaves lie, as files and pickles hold it.
+
+
+def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bool]) -> dict[str, Any]:
+    return _level(node, iter(starts), iter(stops), locks)
+
+
+def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterator[bool]) -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
+    about = {
+        "device": None if node.device is None else str(node.device),
+        "names": list(node.names),
+        "batch_size": list(node.batch_size),
+        "is_locked": next(locks, False),
+    }
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            nested[key] = _level(value, starts, stops, locks)
+        else:
+            start, stop = next(starts), next(stops)
+            size = value.numel() * value.itemsize
+            leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
+    return {"cls": _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+
+
+def _reserved_key(node: Any) -> str | None:
+    """A nested key that the metadata has another use for."""
+    for key, value in node._fields().items():
+        if isinstance(value, TensorCollection):
+            found = key if key in _RESERVED else _reserved_key(value)
+            if found is not None:
+                return found
+    return None
+
+
+def _tree(level: Any, viewer: _Viewer) -> Any:
+    """The tensordict that a level of metadata describes."""
+    cls = level["cls"] if isinstance(level["cls"], str) else level["cls"].__name__
+    if cls not in (_CLASS, "_SubTensorDict") or level["non_tensors"]:
+        raise ValueError(f"a consolidated {cls} with the non-tensor entries {list(level['non_tensors'])} cannot be read yet")
+    fields: dict[str, Any] = {}
+    for key, (dtype, shape, start, *_) in level["leaves"].items():
+        fields[key] = viewer(getattr(torch, dtype.removeprefix("torch.")), shape, start)
+    for key, below in level.items():
+        if key not in _RESERVED:
+            fields[key] = _tree(below, viewer)
+    about = level["cls_metadata"]
+    names = about["names"]
+    if not names or all(name is None for name in names):
+        names = None
+    device = None if about["device"] is None else torch.device(about["device"])
+    return plain_tensordict(fields, Size(about["batch_size"]), device, names)
+
+
+def _relock(node: Any, locks: Iterator[bool]) -> None:
+    if next(locks):
+        node.lock_()
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            _relock(part, locks)
+
+
+def _locks_in(level: Any) -> Iterator[bool]:
+    yield level["cls_metadata"]["is_locked"]
+    for key, below in level.items():
+        if key not in _RESERVED:
+            yield from _locks_in(below)
+
+
+def _rebuild_tensordict_files_consolidated(metadata: Any, storage: Tensor) -> Any:
+    """The tensordict whose leaves lie in `storage` as `metadata` says: what pickles and files give."""
+    result = _tree(metadata, _Viewer(storage))
+    locks = tuple(_locks_in(metadata))
+    _relock(result, iter(locks))
+    return _held(result, Buffer(storage, locks))
+
+
+# Pickles name it so, here and in the package that this one replaces.
+_rebuild_tensordict_files_consolidated.__module__ = "tensordict._reductions"
+
+
+# Files.
+
+
+def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
+    """Writes the leaves to a file; gives its mapped bytes and the views of them."""
+    reserved = _reserved_key(node)
+    if reserved is not None:
+        raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
+    leaves = leaves_of(node)
+    starts, size = packed_places(_sizes(leaves))
+    text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)))
+    path = os.path.abspath(os.fspath(filename))
+    memory = consolidate_to_file(leaves, path, text)
+    if memory is None:
+        packed, _ = _copied(node, [leaf.detach().cpu() for leaf in leaves], lambda size: torch.empty(size, dtype=torch.uint8))
+        memory = consolidate_to_file([packed], path, text)
+    if memory is None:
+        raise RuntimeError(f"the leaves cannot be written to {path} here: they, or the modes that are active, belong to torch")
+    storage = _bytes_of(memory, path, size)
+    return storage, _views_like(storage, leaves)
+
+
+def _bytes_of(memory: Any, path: str, size: int) -> Tensor:
+    """The first `size` mapped bytes of a file, as a plain tensor."""
+    # The storage is of the whole file, which is how another process that is sent a view maps it.
+    whole = MemoryMappedTensor._from_map(memory, torch.uint8, [len(memory)], path)
+    return torch.empty(0, dtype=torch.uint8).set_(whole.untyped_storage(), 0, (size,))
+
+
+def open_file(filename: FilePath) -> Any:
+    """The tensordict in a file that `consolidate` wrote."""
+    path = os.path.abspath(os.fspath(filename))
+    memory, size, text = open_consolidated(path, "r+" if os.access(path, os.W_OK) else "c")
+    return _rebuild_tensordict_files_consolidated(json.loads(text), _bytes_of(memory, path, size))
