@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "pad", "pad_stack", "partition_greedy", "partition_kk", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Map", "Swap", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -34,16 +34,6 @@ class Swap:
     The slots of a module that hold the values of a tensordict for a while.
     """
 
-def all_fit(values: list[Any], sizes: SupportsGetItem[int, SupportsIndex]) -> bool:
-    """
-    Whether all of `values` are tensors whose leading sizes are `sizes`; false also where that would take a longer look.
-    """
-
-def all_tensors(values: list[Any]) -> bool:
-    """
-    Whether the type of all of `values` is exactly `torch.Tensor`.
-    """
-
 def cat(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
     """
     `torch.cat(column, dim)` for each column. Columns hold the same leaf of each input.
@@ -52,6 +42,19 @@ def cat(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
 def cat_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any] | None:
     """
     [`cat`] of the columns `[[d[key] for d in dicts] for key in keys]`.
+    """
+
+def consolidate(leaves: list[Any], allocate: Any) -> tuple[Any, list[Any]] | None:
+    """
+    Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
+    `allocate` makes a tensor of so many bytes, which nobody else may touch. `None` where a leaf, or the buffer, is not plain
+    memory.
+    """
+
+def consolidate_to_file(leaves: list[Any], path: str | PathLike[str], text: str) -> Map | None:
+    """
+    Writes all leaves and then `text` to the file `path`, in the place of one that is there, and maps all of it. `None` where
+    a leaf is not plain memory.
     """
 
 def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | None:
@@ -112,6 +115,17 @@ def module_fields(module: Any, filter_empty: bool) -> dict[Any, Any]:
     have neither are left out where `filter_empty` is set.
     """
 
+def open_consolidated(path: str | PathLike[str], mode: str) -> tuple[Map, int, str]:
+    """
+    Opens a file that [`consolidate_to_file`] wrote: a map of all of it, the bytes of its buffer, and its text, which is JSON
+    and was held against the buffer.
+    """
+
+def packed_places(leaves: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex]]) -> tuple[list[int], int]:
+    """
+    Where leaves of so many bytes, with items of so many, lie in one buffer, and its size.
+    """
+
 def pad(leaves: list[Any], pad_size: list[Any], value: Any) -> list[Any] | None:
     """
     Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
@@ -137,16 +151,16 @@ def partition_kk(costs: SupportsGetItem[int, SupportsIndex], parts: SupportsInde
     Mostly nearer to equal than `partition_greedy`, and slower.
     """
 
+def places_in(leaves: list[Any], buffer: Any) -> tuple[list[int], list[int]] | None:
+    """
+    Where `leaves` lie in the tensor of bytes `buffer`, if they are just what it holds, in any order: for each its first byte,
+    and the first byte of the next one. `None` where they are not, or where one does not tell its address.
+    """
+
 def register_plain_type(kind: type) -> None:
     """
     Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
     plain tensor. The rows of such objects come out as plain tensors.
-    """
-
-def regrouped(leaves: list[Any], consumed: SupportsIndex, sizes: SupportsGetItem[int, SupportsIndex]) -> list[tuple[Any, ...]] | None:
-    """
-    For each leaf the sizes `sizes`, then those of the leaf behind its first `consumed` dimensions, as a tuple; equal
-    neighbours share theirs. `None` where a leaf is not a plain dense CPU tensor.
     """
 
 def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsIndex) -> list[tuple[int, int]]:

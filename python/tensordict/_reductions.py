@@ -9,7 +9,7 @@ from tensordict._io.consolidate import _rebuild_tensordict_files_consolidated
 __all__ = ["_make_td", "_rebuild_tensordict_files_consolidated"]
 
 
-def _make_td(cls: type[Any], state: dict[str, Any]) -> Any:
+def _make_td(cls: Any, state: dict[str, Any]) -> Any:
     """A tensordict of the class with the state: what pickles of the package that this one replaces call."""
     made = cls.__new__(cls)
     made.__setstate__(state)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +116,7 @@ class ConsolidateOps(Waist):
     def from_consolidated(cls, filename: FilePath) -> Any:
         """Opens a file that `consolidate` wrote: an unlocked tensordict whose leaves are mapped from it.
 
-        What is written to the leaves is written to the file, if its permissions allow that; it stays in this process
-        otherwise.
+        What is written to the leaves stays in this process: the file is as it was.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -158,9 +159,7 @@ def _is_done(node: Any, target: torch.device | None, share: bool, pin: bool) -> 
         return False
     storage = node._extra["buffer"].storage
     return (
-        (target is None or storage.device == target)
-        and (not share or storage.is_shared())
-        and (not pin or storage.is_pinned())
+        (target is None or storage.device == target) and (not share or storage.is_shared()) and (not pin or storage.is_pinned())
     )
 
 
@@ -189,7 +188,7 @@ def _to_memory(
         # without a wait the CPU could read what has not arrived
         storage = storage.to(target, non_blocking=non_blocking and target != _CPU)
         storage = storage.pin_memory() if pin and target == _CPU else storage
-        storage = storage.share_memory_() if share else storage
+        storage = storage.share_memory_() if share else storage  # type: ignore[no-untyped-call]
         views = _views_like(storage, leaves)
     return storage, views
 
@@ -222,11 +221,13 @@ def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
 
 
 class _Viewer:
-    """Makes views of parts of a buffer of bytes."""
+    """Makes views of parts of a buffer of bytes, which starts at the byte `base` of its storage."""
 
-    def __init__(self, storage: Tensor) -> None:
+    def __init__(self, storage: Tensor, base: int = 0) -> None:
         self._storage = storage
+        self._base = base
         self._typed: dict[torch.dtype, Tensor] = {}
+        self._known: dict[Size, tuple[int, ...]] = {}
 
     def __call__(self, dtype: torch.dtype, shape: Iterable[int], start: int) -> Tensor:
         typed = self._typed.get(dtype)
@@ -234,8 +235,15 @@ class _Viewer:
             whole = self._storage.numel() // dtype.itemsize * dtype.itemsize
             typed = self._typed[dtype] = self._storage.narrow(0, 0, whole).view(dtype)
         size = Size(shape)
-        count = math.prod(size)
-        return typed.narrow(0, start // dtype.itemsize if count else 0, count).view(size)
+        offset = (self._base + start) // dtype.itemsize if math.prod(size) else 0
+        return typed.as_strided(size, self._strides(size), offset)
+
+    def _strides(self, size: Size) -> tuple[int, ...]:
+        found = self._known.get(size)
+        if found is None:
+            steps = accumulate((max(length, 1) for length in reversed(size[1:])), operator.mul, initial=1)
+            found = self._known[size] = tuple(steps)[::-1][: len(size)]
+        return found
 
 
 def _views_like(storage: Tensor, leaves: list[Tensor]) -> list[Tensor]:
@@ -367,7 +375,7 @@ def _locks_in(level: Any) -> Iterator[bool]:
 
 def _rebuild_tensordict_files_consolidated(metadata: Any, storage: Tensor) -> Any:
     """The tensordict whose leaves lie in `storage` as `metadata` says: what pickles and files give."""
-    result = _tree(metadata, _Viewer(storage))
+    result = _tree(metadata, _Viewer(storage, int(storage.storage_offset())))
     locks = tuple(_locks_in(metadata))
     _relock(result, iter(locks))
     return _held(result, Buffer(storage, locks))
@@ -403,11 +411,11 @@ def _bytes_of(memory: Any, path: str, size: int) -> Tensor:
     """The first `size` mapped bytes of a file, as a plain tensor."""
     # The storage is of the whole file, which is how another process that is sent a view maps it.
     whole = MemoryMappedTensor._from_map(memory, torch.uint8, [len(memory)], path)
-    return torch.empty(0, dtype=torch.uint8).set_(whole.untyped_storage(), 0, (size,))
+    return torch.empty(0, dtype=torch.uint8).set_(whole.untyped_storage(), 0, (size,), (1,))
 
 
 def open_file(filename: FilePath) -> Any:
     """The tensordict in a file that `consolidate` wrote."""
-    path = os.path.abspath(os.fspath(filename))
-    memory, size, text = open_consolidated(path, "r+" if os.access(path, os.W_OK) else "c")
-    return _rebuild_tensordict_files_consolidated(json.loads(text), _bytes_of(memory, path, size))
+    memory, size, text = open_consolidated(os.path.abspath(os.fspath(filename)), "c")
+    storage = torch.frombuffer(memory, dtype=torch.uint8).narrow(0, 0, size)
+    return _rebuild_tensordict_files_consolidated(json.loads(text), storage)

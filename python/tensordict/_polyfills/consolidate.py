@@ -1,4 +1,7 @@
-"""Twins of the functions that put leaves into one buffer. All but the layout leave the work to torch, as the native ones may."""
+"""Twins of the functions that put leaves into one buffer. All but the layout leave the work to torch, as those may.
+
+What they leave undone is traced: the copies into views of the buffer.
+"""
 
 from collections.abc import Callable
 from typing import Any

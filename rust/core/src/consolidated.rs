@@ -27,6 +27,9 @@ use crate::{Error, Result};
 /// Bytes at the end of a file that say how long its text is.
 const LENGTH: u64 = 8;
 
+/// A buffer of so many bytes is memory that the system has just given, and not yet filled with pages.
+const LARGE: u64 = 4 << 20;
+
 /// No padding is longer.
 const ZEROS: [u8; 16] = [0; 16];
 
@@ -92,6 +95,9 @@ impl<'a> Pack<'a> {
                 found: target.len(),
             });
         }
+        if self.layout.bytes >= LARGE {
+            memmap::prefer_large_pages(target);
+        }
         let mut rest = target;
         let mut work = Vec::with_capacity(self.jobs.len());
         for job in &self.jobs {
@@ -141,13 +147,16 @@ pub fn write(path: &Path, pack: &Pack<'_>, text: &str) -> Result<Map> {
     let length = text.len() as u64;
     let total = pack.layout.bytes.checked_add(length + LENGTH);
     let total = total.ok_or(Error::LayoutOverflow)?;
-    memmap::create_filled(path, total, |memory| {
-        let (data, tail) = memory.split_at_mut(pack.layout.bytes as usize);
-        let last = text.bytes().chain(length.to_le_bytes());
-        for (to, from) in tail.iter_mut().zip(last) {
-            to.write(from);
-        }
-        pack.copy_to(data)
+    memmap::create_filled(path, total, |file| {
+        let put = |offset, bytes: &[u8]| {
+            file.write_all_at(bytes, offset)
+                .map_err(|source| Error::io("write", path, source))
+        };
+        rows::stream(&pack.jobs, put)?;
+        put(
+            pack.layout.bytes,
+            &[text.as_bytes(), &length.to_le_bytes()].concat(),
+        )
     })
 }
 
@@ -462,10 +471,14 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a");
         std::fs::write(&path, [5; 4])?;
-        let huge = source(&[1], 1, &[1 << 60], &[0])?;
-        assert!(write(&path, &Pack::new(&[huge])?, "").is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link)?;
+        let pack = Pack::new(&[source(&[1], 1, &[1], &[1])?])?;
+        assert!(matches!(write(&link, &pack, ""), Err(Error::Symlink { .. })));
+        assert!(matches!(write(folder.path(), &pack, ""), Err(Error::NotAFile { .. })));
+        assert!(write(&folder.path().join("missing/a"), &pack, "").is_err());
         assert_eq!(std::fs::read(&path)?, [5; 4]);
-        assert_eq!(std::fs::read_dir(folder.path())?.count(), 1);
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 2);
         Ok(())
     }
 }

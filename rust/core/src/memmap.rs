@@ -204,40 +204,32 @@ fn map_checked(file: &File, path: &Path, part: std::ops::Range<u64>, found: u64,
 /// The file exists, the disk is full, or the system refuses. Nothing is left behind then, and an existing file is as it
 /// was.
 pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
-    match create_new(path, path, bytes) {
+    match create_zeros(path, path, bytes) {
         Err(Error::Exists { .. }) if existsok => {}
         done => return done,
     }
     let permissions = replaceable(path)?;
     let beside = beside(path);
-    let map = create_new(&beside, path, bytes)?;
+    let map = create_zeros(&beside, path, bytes)?;
     put(&beside, path, Some(permissions))?;
     Ok(map)
 }
 
-/// Makes the file `path` of `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for writing.
-/// What `fill` gets are zeros whose space on the disk is taken.
+/// Makes the file `path` of the `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for
+/// writing.
 ///
 /// # Errors
-/// The disk is full, `fill` fails, or the system refuses. What was at `path` is as it was then.
-pub fn create_filled(
-    path: &Path,
-    bytes: u64,
-    fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<()>,
-) -> Result<Map> {
+/// `fill` fails, or has not written as many bytes, or the system refuses. What was at `path` is as it was then.
+pub fn create_filled(path: &Path, bytes: u64, fill: impl FnOnce(&File) -> Result<()>) -> Result<Map> {
     let permissions = match replaceable(path) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
         found => Some(found?),
     };
     let beside = beside(path);
-    let map = create_new(&beside, path, bytes)?;
-    // SAFETY: the map is writable, of a file that nobody knows yet, and goes to nobody before `fill` is done.
-    let memory = unsafe { std::slice::from_raw_parts_mut(map.address().cast(), map.len()) };
-    if let Err(error) = fill(memory) {
-        // The error that matters is the one at hand; the temporary file is removed as far as that works.
-        let _ = std::fs::remove_file(&beside);
-        return Err(error);
-    }
+    let map = create_new(&beside, path, |file| {
+        fill(file)?;
+        from_file(file, path, bytes, Mode::ReadWrite)
+    })?;
     put(&beside, path, permissions)?;
     Ok(map)
 }
@@ -279,8 +271,16 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the new file `place`, reserves and maps it. Errors name `path`.
-fn create_new(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
+/// Makes the new file `place` of zeros, reserves and maps it. Errors name `path`.
+fn create_zeros(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
+    create_new(place, path, |file| {
+        reserve(file, path, bytes)?;
+        from_file(file, path, bytes, Mode::ReadWrite)
+    })
+}
+
+/// Makes the new file `place`, which goes again if `fill` fails. Errors name `path`.
+fn create_new(place: &Path, path: &Path, fill: impl FnOnce(&File) -> Result<Map>) -> Result<Map> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -290,7 +290,7 @@ fn create_new(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
             io::ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
             _ => io_error("create", path, source),
         })?;
-    let map = reserve(&file, path, bytes).and_then(|()| from_file(&file, path, bytes, Mode::ReadWrite));
+    let map = fill(&file);
     if map.is_err() {
         // As above: the first error is the one to tell.
         let _ = std::fs::remove_file(place);
@@ -358,6 +358,23 @@ fn available() -> Option<u64> {
         kilobytes.checked_mul(1024)
     };
     bytes("MemAvailable:")?.checked_add(bytes("SwapFree:").unwrap_or(0))
+}
+
+/// Asks that new memory is given in large pages, which takes a third of the time for many megabytes. Of memory that is in
+/// use nothing changes.
+pub fn prefer_large_pages(memory: &mut [MaybeUninit<u8>]) {
+    #[cfg(target_os = "linux")]
+    {
+        const PAGE: usize = 2 << 20;
+        let skipped = memory.as_ptr().align_offset(PAGE);
+        let length = memory.len().saturating_sub(skipped) / PAGE * PAGE;
+        if length >= 2 * PAGE {
+            let start = memory.as_mut_ptr().wrapping_add(skipped).cast();
+            // SAFETY: the part is of whole pages inside memory that is borrowed mutably, and the advice leaves its content
+            // alone. Where the system knows no such pages nothing is lost.
+            let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxHugepage) };
+        }
+    }
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> Error {

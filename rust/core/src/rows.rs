@@ -13,25 +13,17 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::error::{Error, Result};
 
+mod carry;
 mod layout;
 mod positions;
 
+pub use carry::{PARALLEL_FROM, run, stream};
 use layout::Steps;
 pub use layout::{Dims, Layout, MAX_DIMS, Source};
 use positions::FILL;
 pub use positions::Positions;
-
-/// Fewer bytes than this are copied by the calling thread: one thread takes about 100 microseconds for random rows of
-/// 128 bytes that are in the cache, and two took as long on two cores that had other work too. From here on the sources
-/// may be cold, mapped files, where the waits of the threads overlap.
-pub const PARALLEL_FROM: usize = 1024 * 1024;
-
-/// Bytes of one block of rows: small enough to share out evenly, large enough that taking one is not noticed.
-const BLOCK: usize = 128 * 1024;
 
 /// How one row lies in its source: chunks of contiguous bytes at the ends of nested loops.
 #[derive(Clone, Copy, Debug)]
@@ -731,6 +723,16 @@ impl Job<'_> {
         Ok(target)
     }
 
+    /// Puts some rows in the place of what `buffer` holds.
+    fn refill(&self, rows: Range<usize>, buffer: &mut Vec<u8>) {
+        let bytes = rows.len() * self.row_bytes();
+        buffer.clear();
+        buffer.reserve(bytes);
+        self.run(rows, &mut buffer.spare_capacity_mut()[..bytes]);
+        // SAFETY: `run` has written all of the bytes, for which there is room.
+        unsafe { buffer.set_len(bytes) };
+    }
+
     /// Writes the rows; `target` has exactly their bytes, and gets all of them.
     fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
         match &self.work {
@@ -738,58 +740,4 @@ impl Job<'_> {
             Work::Join(join) => join.run(rows, target),
         }
     }
-}
-
-/// A block of rows of one job, and where they go.
-struct Block<'a> {
-    job: &'a Job<'a>,
-    rows: Range<usize>,
-    target: &'a mut [MaybeUninit<u8>],
-}
-
-/// Carries out all jobs, each into its own output, which is then written from end to end. In parallel where the bytes
-/// are worth it.
-///
-/// # Errors
-/// Where an output has not the length of its job; nothing is written then.
-pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit<u8>])>) -> Result<()> {
-    let work: Vec<_> = work.into_iter().collect();
-    let mut total = 0_usize;
-    for (job, target) in &work {
-        if job.bytes() != target.len() {
-            return Err(Error::RowsShort {
-                wanted: job.bytes(),
-                found: target.len(),
-            });
-        }
-        total = total.saturating_add(target.len());
-    }
-    if total < PARALLEL_FROM || crate::schedule::threads() == 1 {
-        for (job, target) in work {
-            if !target.is_empty() {
-                job.run(0..job.rows(), target);
-            }
-        }
-        return Ok(());
-    }
-    let mut blocks = Vec::new();
-    for (job, target) in work {
-        let bytes = job.row_bytes();
-        if target.is_empty() {
-            continue;
-        }
-        let step = (BLOCK / bytes).max(1);
-        let pieces = target.chunks_mut(step * bytes).enumerate();
-        blocks.extend(pieces.map(|(number, target)| Block {
-            job,
-            rows: number * step..number * step + target.len() / bytes,
-            target,
-        }));
-    }
-    crate::schedule::install(|| {
-        blocks
-            .into_par_iter()
-            .for_each(|block| block.job.run(block.rows, block.target));
-    });
-    Ok(())
 }

@@ -1,0 +1,70 @@
+"""Consolidated files and pickles written by one package and read by the other. Runs where `TD_REFERENCE` is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REFERENCE = os.environ.get("TD_REFERENCE")
+pytestmark = pytest.mark.skipif(not REFERENCE, reason="no reference is given")
+
+SAMPLE = """
+import pickle, sys, torch, warnings
+warnings.simplefilter("ignore")
+from tensordict import TensorDict
+where = sys.argv[1]
+def sample(device=None):
+    dtypes = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+              torch.float32, torch.float64, torch.complex64, torch.uint16)
+    leaves = {str(d)[6:]: torch.arange(6).view(2, 3).to(d) for d in dtypes}
+    deep = TensorDict({"turned": torch.arange(12.0).view(2, 2, 3).mT, "empty": torch.zeros(2, 3, 0), "e": {}}, [2, 3],
+                      names=["t", None])
+    td = TensorDict({"all": leaves, "x": torch.arange(4.0).view(2, 2), "deep": deep}, [2], names=["t"], device=device)
+    td["deep"].lock_()
+    return td
+def check(found):
+    want = sample()
+    assert found.batch_size == want.batch_size and found.names == want.names and found["deep"].batch_size == (2, 3)
+    assert found.is_consolidated() and not found.is_locked and found["deep"].is_locked
+    assert set(found.keys(True)) == set(want.keys(True)), set(found.keys(True))
+    for key in want.keys(True, True):
+        assert found[key].dtype == want[key].dtype and found[key].shape == want[key].shape, key
+        assert found[key].flatten().view(torch.uint8).tolist() == want[key].flatten().view(torch.uint8).tolist(), key
+"""
+WRITE = {
+    "file": "sample().consolidate(where)",
+    "pickle": "open(where, 'wb').write(pickle.dumps(sample().consolidate()))",
+    "torch": "torch.save(sample().consolidate(), where)",
+}
+READ = {
+    "file": "check(TensorDict.from_consolidated(where))",
+    "pickle": "check(pickle.loads(open(where, 'rb').read()))",
+    "torch": "check(torch.load(where, weights_only=False))",
+}
+
+
+def run(code: str, where: Path, reference: bool) -> None:
+    paths = [str(REFERENCE)] if reference else [path for path in sys.path if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-c", SAMPLE + code, str(where)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", list(WRITE))
+@pytest.mark.parametrize("ours_writes", [False, True])
+def test_either_reads_what_the_other_wrote(kind: str, ours_writes: bool, tmp_path: Path) -> None:
+    run(WRITE[kind], tmp_path / "f", reference=not ours_writes)
+    run(READ[kind], tmp_path / "f", reference=ours_writes)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_files_are_the_same(device: str | None, tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        run(f"sample({device!r}).consolidate(where)", tmp_path / name, reference=name == "theirs")
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
