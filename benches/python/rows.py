@@ -132,6 +132,12 @@ def load() -> Iterator[Work]:
     yield lambda: torch.load(folder / "plain")
 
 
+def consolidate() -> Iterator[Work]:
+    source = {f"leaf{i}": torch.randn(256) for i in range(2000)}
+    td = TensorDict(source)
+    yield lambda: td.consolidate()
+
+
 def read_rows() -> Iterator[Work]:
     source = flat(10, 20_000)
     index = torch.randint(20_000, (1024,))
@@ -156,6 +162,7 @@ ROWS: dict[str, Callable[[], Iterator[Work]]] = {
     "to_module, 144 parameters": to_module,
     "save 500 leaves": save,
     "load 500 leaves": load,
+    "consolidate 2,000 leaves": consolidate,
     "1,024 rows of 10 mapped leaves": read_rows,
 }
 

@@ -16,6 +16,8 @@ from tests.containers import CONTAINERS, leaves, nodes, same
 
 import tensordict
 from tensordict import TensorDict
+from tensordict._kernel import native
+from tensordict._polyfills import consolidate as twin
 
 DTYPES = [torch.uint8, torch.bool, torch.int16, torch.float16, torch.bfloat16, torch.float32, torch.int64]
 DTYPES += [torch.complex64, torch.complex128, torch.float8_e5m2, torch.uint16]
@@ -252,6 +254,12 @@ def test_options(tmp_path: Path) -> None:
         td.consolidate(tmp_path / "f", device="meta")
     with pytest.raises(RuntimeError, match=r"sparse.*'n', 'a'"):
         TensorDict({"n": {"a": torch.eye(3).to_sparse()}}).consolidate()
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.sampled_from([1, 2, 4, 8, 16]))))
+def test_layout_is_that_of_the_twin(counts: list[tuple[int, int]]) -> None:
+    sizes = [(count * item, item) for count, item in counts]
+    assert native.packed_places(sizes) == twin.packed_places(sizes)
 
 
 def test_empty(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def _to_memory(
 
     def allocate(size: int) -> Tensor:
         made = torch.empty(size, dtype=torch.uint8, device=own, pin_memory=pin and own.type == "cpu")
-        return made.share_memory_() if share and not moves else made
+        return made.share_memory_() if share and not moves else made  # type: ignore[no-untyped-call]
 
     made = consolidate(leaves, allocate) if own.type == "cpu" else None
     storage, views = _copied(node, leaves, allocate) if made is None else made
@@ -188,7 +188,7 @@ def _to_memory(
         # without a wait the CPU could read what has not arrived
         storage = storage.to(target, non_blocking=non_blocking and target != _CPU)
         storage = storage.pin_memory() if pin and target == _CPU else storage
-        storage = storage.share_memory_() if share else storage  # type: ignore[no-untyped-call]
+        storage = storage.share_memory_() if share else storage
         views = _views_like(storage, leaves)
     return storage, views
 

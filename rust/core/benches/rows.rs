@@ -1,4 +1,4 @@
-//! Gathering and stacking rows, in bytes per second, beside a plain copy of as many bytes.
+//! Gathering and stacking rows and packing leaves, in bytes per second, beside a plain copy of as many bytes.
 
 #![allow(missing_docs, reason = "the macro of criterion makes a function without")]
 
@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use tensordict_core::consolidated::Pack;
 use tensordict_core::rows::{Gather, Job, Join, Layout, Positions, Source, run};
 
 const FLOAT: usize = 4;
@@ -89,6 +90,25 @@ fn stack(criterion: &mut Criterion, name: &str, leaves: usize, count: usize, wid
     measure(criterion, name, &jobs);
 }
 
+/// Packing `count` leaves of `bytes` bytes into one buffer.
+fn pack(criterion: &mut Criterion, name: &str, count: usize, bytes: usize) {
+    let Ok(layout) = Layout::contiguous(1, &[bytes]) else {
+        return;
+    };
+    let data: Vec<Vec<u8>> = (0..count).map(|_| leaf(bytes)).collect();
+    let sources: Vec<Source<'_>> = data
+        .iter()
+        .filter_map(|bytes| Source::new(bytes, layout).ok())
+        .collect();
+    let mut target = vec![MaybeUninit::new(1); count * bytes];
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Bytes((count * bytes) as u64));
+    group.bench_function("pack", |bencher| {
+        bencher.iter(|| Pack::new(&sources).and_then(|pack| pack.copy_to(black_box(&mut target))));
+    });
+    group.finish();
+}
+
 fn rows(criterion: &mut Criterion) {
     gather(
         criterion,
@@ -122,6 +142,9 @@ fn rows(criterion: &mut Criterion) {
         100,
         4096,
     );
+    pack(criterion, "pack 2000 leaves of 1 kB", 2000, 1024);
+    pack(criterion, "pack 100 leaves of 256 kB", 100, 256 << 10);
+    pack(criterion, "pack 8 leaves of 16 MB", 8, 16 << 20);
 }
 
 criterion_group!(benches, rows);

@@ -319,7 +319,7 @@ impl Check<'_> {
         if !shape.starts_with(batch_size) {
             return Err(wrong("a shape that starts with the batch size"));
         }
-        if bytes > 0 && !start.is_multiple_of(dtype.item_size()) {
+        if bytes > 0 && start % dtype.item_size() != 0 {
             return Err(wrong("a start at a whole element"));
         }
         let end = start.checked_add(bytes).and_then(|end| end.checked_add(pad));
@@ -385,7 +385,7 @@ mod tests {
     fn large_leaves_are_shared_out() -> Done {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a");
-        let data: Vec<u8> = (0..3_000_001).map(|at| (at % 251) as u8).collect();
+        let data: Vec<u8> = (0..3_000_001_u32).map(|at| (at % 251) as u8).collect();
         let leaves = [
             source(&data, 1, &[data.len()], &[1])?,
             source(&data, 1, &[1000, 1500], &[1, 2000])?,
@@ -475,7 +475,10 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link)?;
         let pack = Pack::new(&[source(&[1], 1, &[1], &[1])?])?;
         assert!(matches!(write(&link, &pack, ""), Err(Error::Symlink { .. })));
-        assert!(matches!(write(folder.path(), &pack, ""), Err(Error::NotAFile { .. })));
+        assert!(matches!(
+            write(folder.path(), &pack, ""),
+            Err(Error::NotAFile { .. })
+        ));
         assert!(write(&folder.path().join("missing/a"), &pack, "").is_err());
         assert_eq!(std::fs::read(&path)?, [5; 4]);
         assert_eq!(std::fs::read_dir(folder.path())?.count(), 2);

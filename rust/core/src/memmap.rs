@@ -279,8 +279,8 @@ fn create_zeros(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
     })
 }
 
-/// Makes the new file `place`, which goes again if `fill` fails. Errors name `path`.
-fn create_new(place: &Path, path: &Path, fill: impl FnOnce(&File) -> Result<Map>) -> Result<Map> {
+/// Makes the new file `place`, which goes again if `write` fails. Errors name `path`.
+fn create_new(place: &Path, path: &Path, write: impl FnOnce(&File) -> Result<Map>) -> Result<Map> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -290,7 +290,7 @@ fn create_new(place: &Path, path: &Path, fill: impl FnOnce(&File) -> Result<Map>
             io::ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
             _ => io_error("create", path, source),
         })?;
-    let map = fill(&file);
+    let map = write(&file);
     if map.is_err() {
         // As above: the first error is the one to tell.
         let _ = std::fs::remove_file(place);
