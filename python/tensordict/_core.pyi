@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Map", "Swap", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -32,6 +32,16 @@ class Map:
 class Swap:
     """
     The slots of a module that hold the values of a tensordict for a while.
+    """
+
+def all_fit(values: list[Any], sizes: SupportsGetItem[int, SupportsIndex]) -> bool:
+    """
+    Whether all of `values` are tensors whose leading sizes are `sizes`; false also where that would take a longer look.
+    """
+
+def all_tensors(values: list[Any]) -> bool:
+    """
+    Whether the type of all of `values` is exactly `torch.Tensor`.
     """
 
 def cat(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
@@ -161,6 +171,12 @@ def register_plain_type(kind: type) -> None:
     """
     Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
     plain tensor. The rows of such objects come out as plain tensors.
+    """
+
+def regrouped(leaves: list[Any], consumed: SupportsIndex, sizes: SupportsGetItem[int, SupportsIndex]) -> list[tuple[Any, ...]] | None:
+    """
+    For each leaf the sizes `sizes`, then those of the leaf behind its first `consumed` dimensions, as a tuple; equal
+    neighbours share theirs. `None` where a leaf is not a plain dense CPU tensor.
     """
 
 def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsIndex) -> list[tuple[int, int]]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.containers import CONTAINERS, leaves, nodes, same
 
 import tensordict

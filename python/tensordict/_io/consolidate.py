@@ -285,14 +285,15 @@ def _put(node: Any, views: Iterator[Tensor]) -> None:
             node._set_str(key, next(views))
 
 
-def move_buffer(node: Any, device: torch.device, non_blocking: bool) -> Any:
+def move_buffer(node: Any, device: torch.device, non_blocking: bool, pin: bool = False) -> Any:
     """A consolidated tensordict on another device, moved as one tensor; None if `node` is no longer consolidated."""
     places = _places(node)
     if places is None:
         return None
     buffer = node._extra["buffer"]
     leaves = leaves_of(node)
-    storage = buffer.storage.to(device, non_blocking=non_blocking)
+    source = buffer.storage.pin_memory() if pin else buffer.storage
+    storage = source.to(device, non_blocking=non_blocking)
     if storage is not buffer.storage:
         viewer = _Viewer(storage)
         leaves = [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, places[0])]
