@@ -124,12 +124,11 @@ impl<'a, 'py> Viewer<'a, 'py> {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = self.buffer.py();
         let (item, code) = (view.layout().item(), view.code());
-        let number = match self.typed.iter().position(|(known, _)| *known == code) {
-            Some(number) => number,
-            None => {
-                self.typed.push((code, self.as_type(leaf, item as u64)?));
-                self.typed.len() - 1
-            }
+        let number = if let Some(number) = self.typed.iter().position(|(known, _)| *known == code) {
+            number
+        } else {
+            self.typed.push((code, self.as_type(leaf, item as u64)?));
+            self.typed.len() - 1
         };
         let shape = *view.layout().dims();
         if self.shape.as_ref().is_none_or(|(last, ..)| *last != shape) {

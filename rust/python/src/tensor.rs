@@ -11,6 +11,7 @@
 
 mod attribute;
 mod direct;
+mod make;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -22,11 +23,12 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 
 pub(crate) use self::attribute::Attribute;
 use self::direct::{Direct, Places};
+pub(crate) use self::make::{Maker, Output};
 
 const CPU: i32 = 1;
 const COMPLEX: u8 = 5;
@@ -722,98 +724,5 @@ impl<'py> Session<'py> {
             shape: None,
             dtype: None,
         }
-    }
-}
-
-/// Makes tensors as `torch.empty` does, contiguous, on the CPU. Keeps what the next one may share with the last one.
-pub(crate) struct Maker<'py> {
-    py: Python<'py>,
-    torch: &'py Torch,
-    shape: Option<(Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
-    dtype: Option<(Code, Bound<'py, PyAny>)>,
-}
-
-impl<'py> Maker<'py> {
-    /// A tensor of this shape, of the dtype of `like`, whose `code` is given.
-    pub(crate) fn empty(
-        &mut self,
-        shape: Dims,
-        code: Code,
-        like: &Bound<'py, PyAny>,
-    ) -> PyResult<Output<'py>> {
-        let py = self.py;
-        if self.shape.as_ref().is_none_or(|(last, ..)| *last != shape) {
-            let layout = Layout::contiguous(1, &shape).map_err(|error| crate::error::raise(&error))?;
-            let (sizes, strides) = (PyTuple::new(py, &*shape)?, PyTuple::new(py, layout.strides())?);
-            self.shape = Some((shape, sizes, strides));
-        }
-        if self.dtype.as_ref().is_none_or(|(last, _)| *last != code) {
-            self.dtype = Some((code, like.getattr(intern!(py, "dtype"))?));
-        }
-        let (Some((_, sizes, strides)), Some((_, dtype))) = (&self.shape, &self.dtype) else {
-            return Err(crate::error::internal("a tensor without shape or dtype"));
-        };
-        let tensor = if let Some(empty_strided) = &self.torch.empty_strided {
-            empty_strided.bind(py).call1((sizes, strides, dtype))?
-        } else {
-            let options = PyDict::new(py);
-            options.set_item(intern!(py, "dtype"), dtype)?;
-            self.torch.empty.bind(py).call((sizes,), Some(&options))?
-        };
-        let view = self.torch.view(&tensor, false)?;
-        let view = view.filter(|view| {
-            view.layout.is_contiguous() && view.layout.shape() == &*shape && view.code == code
-        });
-        let Some(TensorView { data, layout, .. }) = view else {
-            return Err(crate::error::internal(
-                "torch made another tensor than it was asked for",
-            ));
-        };
-        Ok(Output {
-            tensor,
-            data: data.cast_mut(),
-            len: layout.span(),
-        })
-    }
-
-    /// The bytes of `value` as an item of the dtype of `like`; `None` where torch cannot say.
-    pub(crate) fn item(
-        &self,
-        value: &Bound<'py, PyAny>,
-        like: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Vec<u8>>> {
-        let py = self.py;
-        let options = PyDict::new(py);
-        options.set_item(intern!(py, "dtype"), like.getattr(intern!(py, "dtype"))?)?;
-        let Ok(item) = self
-            .torch
-            .full
-            .bind(py)
-            .call((PyTuple::empty(py), value), Some(&options))
-        else {
-            return Ok(None);
-        };
-        Ok(self.torch.view(&item, true)?.map(|view| view.bytes().to_vec()))
-    }
-}
-
-/// A tensor of torch that nobody else has seen yet, and its memory.
-pub(crate) struct Output<'py> {
-    tensor: Bound<'py, PyAny>,
-    data: *mut u8,
-    len: usize,
-}
-
-impl<'py> Output<'py> {
-    /// The memory, of which nothing is written.
-    pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
-        // the address is dangling only where the length is 0.
-        unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) }
-    }
-
-    /// The tensor; it has to be written by now.
-    pub(crate) fn into_tensor(self) -> Bound<'py, PyAny> {
-        self.tensor
     }
 }
