@@ -13,7 +13,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._reexport import dense_class
@@ -123,7 +123,11 @@ def build(
     nodes = dense_class()
     # nodes below get their batch size with the one of `out`, once all entries are there
     below = {"device": out.device, "auto_batch_size": batch.auto, "batch_dims": batch.dims_below}
+    bare = out.device is None and not out.batch_size  # then every plain tensor fits
     for key, value in pairs:
+        if type(value) is Tensor and type(key) is str:
+            out._set_str(key, value if bare and not value.is_nested else coerce(out, key, value))
+            continue
         try:
             found = convert(nodes, value, **below) if nested is None else nested(value)
         except TypeError as error:
