@@ -43,6 +43,9 @@ class _Swapped(TensorDict):
         self._fields()
         return TensorDict.__repr__(self)  # the class has changed
 
+    def _rebuild(self, fields: dict[str, Any], batch_size: Size, device: Any = None, names: Any = None) -> TensorDict:
+        return TensorDict._new(fields, batch_size, device, names)
+
     def __enter__(self) -> Any:
         return self
 

@@ -130,9 +130,10 @@ class TensorDict(TensorDictBase):
         device: torch.device | None = None,
         names: Names = None,
         locked: bool = False,
+        kind: type[TensorDict] | None = None,
     ) -> TensorDict:
-        """A tensordict of `fields`, which must fit: nothing is checked or copied."""
-        self = _allocate(TensorDict)
+        """A tensordict of `fields`, which must fit: nothing is checked or copied. Of the class `kind`, if given."""
+        self = _allocate(TensorDict if kind is None else kind)
         self._tensordict = fields
         self._batch_size = batch_size
         self._device = device
@@ -167,7 +168,7 @@ class TensorDict(TensorDictBase):
     def _rebuild(
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
     ) -> TensorDict:
-        return TensorDict._new(fields, batch_size, device, names)
+        return TensorDict._new(fields, batch_size, device, names, False, type(self))
 
     def _parts(self) -> Iterable[Any]:
         return self._tensordict.values()

@@ -343,3 +343,28 @@ def test_to_dict():
         "a": [0, 1, 2],
         "n": [{"x": [0, 1]}, {"x": [2, 3]}, {"x": [4, 5]}],
     }
+
+
+class _Own(TensorDict):
+    """A user's class."""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda td: td.clone(),
+        lambda td: td[0],
+        lambda td: td + 1,
+        lambda td: td.reshape(3, 1),
+        lambda td: td.apply(torch.neg),
+        lambda td: td.to(torch.float64),
+        lambda td: td.select("a"),
+        lambda td: torch.stack([td, td]),
+        lambda td: td.sum(0),
+        lambda td: td.split(1)[0],
+        lambda td: _Own.from_list([{"a": torch.zeros(3)}]),
+    ],
+)
+def test_a_subclass_stays_one(work):
+    out = work(_Own({"a": torch.zeros(3, 2), "n": {"b": torch.ones(3)}}, [3]))
+    assert type(out) is _Own
