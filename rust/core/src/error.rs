@@ -259,11 +259,13 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// A dense tensor was expected where a ragged one is stored.
-    #[error("{} is a nested (ragged) tensor, which cannot be read yet", path.display())]
+    /// The files of a ragged tensor do not fit together.
+    #[error("{} is no ragged tensor: {what}", path.display())]
     Ragged {
-        /// The file of the leaf.
+        /// The file of its values.
         path: PathBuf,
+        /// What does not fit.
+        what: &'static str,
     },
     /// The number of bytes of a tensor is too large for a number.
     #[error("a {} tensor of shape {shape:?} is larger than any memory", dtype.name())]

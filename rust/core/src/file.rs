@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::memmap::Map;
 use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside, is_plain_name};
+use crate::ragged::RaggedSchema;
 use crate::reader;
 use crate::schedule;
 use crate::schema::LeafSchema;
@@ -59,6 +60,20 @@ pub struct SaveLeaf<'a> {
     pub source: Source<'a>,
     /// The file that it is mapped from as a whole, if it is.
     pub origin: Option<PathBuf>,
+    /// What the metadata says of it.
+    pub says: Says,
+}
+
+/// What the metadata of a level says of a tensor that is saved.
+#[derive(Debug, Clone, Default)]
+pub enum Says {
+    /// Its type and shape.
+    #[default]
+    Schema,
+    /// That it holds the values of a ragged tensor.
+    Ragged(RaggedSchema),
+    /// Nothing: it belongs to a ragged tensor.
+    Nothing,
 }
 
 /// A tree that is to be saved: its levels, the root first, and its leaves in the order of fields.
@@ -216,7 +231,12 @@ fn add_entries(plan: &mut SavePlan<'_>) {
     let mut leaves = plan.leaves.iter().enumerate().peekable();
     let mut entries: Vec<Vec<(String, Entry)>> = plan.levels.iter().map(|_| Vec::new()).collect();
     let add = |leaf: &SaveLeaf<'_>, entries: &mut Vec<Vec<(String, Entry)>>| {
-        entries[leaf.level].push((leaf.key.clone().into_owned(), Entry::Leaf(leaf.schema.clone())));
+        let entry = match &leaf.says {
+            Says::Schema => Entry::Leaf(leaf.schema.clone()),
+            Says::Ragged(ragged) => Entry::Ragged(ragged.clone()),
+            Says::Nothing => return,
+        };
+        entries[leaf.level].push((leaf.key.clone().into_owned(), entry));
     };
     for level in &plan.levels {
         while let Some((_, leaf)) = leaves.next_if(|(number, _)| *number < level.after) {
@@ -372,7 +392,7 @@ fn plan_removals(folder: &Folder, plan: &SavePlan<'_>, names: &Names, changes: &
         }
     }
     let mut removed: Vec<String> = Vec::new();
-    for leaf in &old.leaves {
+    for leaf in old.leaves.iter().chain(old.ragged.iter().flat_map(|ragged| &ragged.files)) {
         let place = |naming: Naming| {
             let name = format!("{}{LEAF_SUFFIX}", naming.name(&leaf.key));
             join(&old.levels[leaf.level].folder, &name)

@@ -10,6 +10,7 @@ pub mod key;
 pub mod layout;
 pub mod memmap;
 pub mod metadata;
+pub mod ragged;
 pub mod reader;
 pub mod rows;
 pub mod schedule;

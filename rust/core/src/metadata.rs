@@ -12,6 +12,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::ragged::RaggedSchema;
 use crate::schema::{DType, LeafSchema};
 use crate::{Error, Result};
 
@@ -44,8 +45,8 @@ const FIELDS: &str = "_fields";
 pub enum Entry {
     /// A tensor in a file of its own.
     Leaf(LeafSchema),
-    /// A ragged tensor: the entry as it is in the file.
-    Ragged(Map<String, Value>),
+    /// A ragged tensor.
+    Ragged(RaggedSchema),
     /// A level in a folder of its own, and the name of its type.
     Level(String),
 }
@@ -99,11 +100,18 @@ impl Metadata {
     /// # Errors
     /// The text is no JSON object, its version is too new, or an entry is not what it must be.
     pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
-        let object: Map<String, Value> = serde_json::from_slice(text).map_err(|source| Error::Json {
+        Self::from_object(Self::object(text, path)?, path)
+    }
+
+    /// The JSON object that a text is.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn object(text: &[u8], path: &Path) -> Result<Map<String, Value>> {
+        serde_json::from_slice(text).map_err(|source| Error::Json {
             path: path.into(),
             source,
-        })?;
-        Self::from_object(object, path)
+        })
     }
 
     /// Reads the object in the file `path`.
@@ -267,7 +275,7 @@ impl Serialize for Entry {
                 map.serialize_entry("is_nested", &false)?;
                 map.end()
             }
-            Self::Ragged(object) => object.serialize(serializer),
+            Self::Ragged(ragged) => ragged.entry.serialize(serializer),
             Self::Level(kind) => {
                 let mut map = serializer.serialize_map(Some(1))?;
                 map.serialize_entry("type", kind)?;
@@ -283,7 +291,7 @@ fn entry(object: &Map<String, Value>, key: &str, path: &Path) -> Result<Option<E
         return Ok(Some(Entry::Level(kind.clone())));
     }
     if object.get("is_nested") == Some(&Value::Bool(true)) {
-        return Ok(Some(Entry::Ragged(object.clone())));
+        return RaggedSchema::parse(object, key, path).map(|found| Some(Entry::Ragged(found)));
     }
     let (Some(sizes), Some(dtype)) = (object.get("shape"), object.get("dtype")) else {
         return Ok(None);
@@ -299,7 +307,7 @@ fn entry(object: &Map<String, Value>, key: &str, path: &Path) -> Result<Option<E
 }
 
 /// A list of sizes, each within what a signed number holds.
-fn shape(value: &Value, field: &str, path: &Path) -> Result<Vec<u64>> {
+pub(crate) fn shape(value: &Value, field: &str, path: &Path) -> Result<Vec<u64>> {
     let fail = || unexpected(path, field, "a list of sizes", value);
     let sizes = value.as_array().ok_or_else(fail)?;
     sizes
@@ -324,7 +332,7 @@ fn dimension_names(names: Vec<Value>, path: &Path) -> Result<Vec<Option<String>>
 }
 
 /// The error for a value of the wrong kind. Long values are cut.
-fn unexpected(path: &Path, field: &str, wanted: &'static str, found: &Value) -> Error {
+pub(crate) fn unexpected(path: &Path, field: &str, wanted: &'static str, found: &Value) -> Error {
     let mut found = found.to_string();
     if let Some((cut, _)) = found.char_indices().nth(60) {
         found.truncate(cut);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::memmap::{self, Map, Mode};
 use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
 use crate::schedule;
+use crate::ragged::RaggedSchema;
 use crate::schema::LeafSchema;
 use crate::transaction::{self, COMMITTED, Folder, Redirects};
 use crate::{Error, Result};
@@ -65,6 +66,8 @@ pub struct Level {
 pub enum Found {
     /// The leaf of that index.
     Leaf(usize),
+    /// The ragged leaf of that index.
+    Ragged(usize),
     /// The level of that index.
     Level(usize),
 }
@@ -84,6 +87,15 @@ pub struct Leaf {
     pub map: Option<Map>,
 }
 
+/// One ragged leaf that was read.
+#[derive(Debug)]
+pub struct Ragged {
+    /// What its level says of it.
+    pub schema: RaggedSchema,
+    /// Its values, then what says where the components lie in them, each under the key of its file.
+    pub files: Vec<Leaf>,
+}
+
 /// A tree that was read.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -91,6 +103,8 @@ pub struct Tree {
     pub levels: Vec<Level>,
     /// Leaves, level by level.
     pub leaves: Vec<Leaf>,
+    /// Ragged leaves, level by level.
+    pub ragged: Vec<Ragged>,
 }
 
 impl Tree {
@@ -267,7 +281,32 @@ impl Reader<'_> {
             leaf.file = file;
             leaf.map = map;
         }
+        let mut ragged = std::mem::take(&mut tree.ragged);
+        for leaf in &mut ragged {
+            let level = leaf.files[0].level;
+            self.map_ragged(&tree.levels[level].folder, leaf, tolerant[level])
+                .map_err(|error| error.at_key(&tree.keys(level, &leaf.files[0].key)))?;
+        }
+        tree.ragged = ragged;
         Ok(tree)
+    }
+
+    /// Maps the files of a ragged leaf: those that say how many values there are before the values.
+    fn map_ragged(&self, folder: &str, leaf: &mut Ragged, tolerant: bool) -> Result<()> {
+        let [values, parts @ ..] = &mut *leaf.files else {
+            return Ok(());
+        };
+        let mut contents = Vec::with_capacity(parts.len());
+        for part in &mut *parts {
+            (part.file, part.map) = self.map(folder, part, tolerant)?;
+            contents.push(self.content(part)?);
+        }
+        let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+        let name = self.options.naming.name(&values.key);
+        let path = self.folder.full(folder).join(format!("{name}{LEAF_SUFFIX}"));
+        values.schema = leaf.schema.values(&contents, &path)?;
+        (values.file, values.map) = self.map(folder, values, tolerant)?;
+        Ok(())
     }
 
     /// Reads the levels, those of one depth together.
@@ -302,6 +341,7 @@ impl Reader<'_> {
         let batch_size = level.meta.shape.clone().unwrap_or_default();
         let mut fields = Vec::with_capacity(level.meta.entries.len());
         let mut leaves = Vec::with_capacity(level.meta.entries.len());
+        let mut ragged = Vec::new();
         for (key, entry) in &level.meta.entries {
             fields.push(match entry {
                 Entry::Leaf(schema) => {
@@ -319,17 +359,29 @@ impl Reader<'_> {
                     below.push((number, key.clone(), kind.clone()));
                     Found::Level(tree.levels.len() + below.len() - 1)
                 }
-                Entry::Ragged(_) => {
-                    let name = self.options.naming.name(key);
-                    let path = self
-                        .folder
-                        .full(&level.folder)
-                        .join(format!("{name}{LEAF_SUFFIX}"));
-                    return Err(Error::Ragged { path }.at_key(&tree.keys(number, key)));
+                Entry::Ragged(schema) => {
+                    check_leading(&schema.leading(), &batch_size, || tree.keys(number, key))?;
+                    let values = LeafSchema {
+                        dtype: schema.dtype,
+                        shape: Vec::new(),
+                    };
+                    let leaf = |(suffix, schema): (&str, LeafSchema)| Leaf {
+                        level: number,
+                        key: format!("{key}{suffix}"),
+                        schema,
+                        file: String::new(),
+                        map: None,
+                    };
+                    ragged.push(Ragged {
+                        schema: schema.clone(),
+                        files: std::iter::once(("", values)).chain(schema.parts()).map(leaf).collect(),
+                    });
+                    Found::Ragged(tree.ragged.len() + ragged.len() - 1)
                 }
             });
         }
         tree.leaves.extend(leaves);
+        tree.ragged.extend(ragged);
         tree.levels[number].fields = fields;
         Ok(())
     }
@@ -440,6 +492,21 @@ impl Reader<'_> {
         })
     }
 
+    /// The bytes of a leaf whose file was checked.
+    fn content(&self, leaf: &Leaf) -> Result<Vec<u8>> {
+        let wanted = leaf.schema.bytes()?;
+        let mut bytes = Vec::new();
+        if wanted > 0 {
+            let path = self.folder.full(&leaf.file);
+            let file = open(self.folder, &self.redirects, &leaf.file, false)
+                .map_err(|errno| Error::io("open", &path, errno))?;
+            file.take(wanted)
+                .read_to_end(&mut bytes)
+                .map_err(|source| Error::io("read", &path, source))?;
+        }
+        Ok(bytes)
+    }
+
     fn open_leaf(&self, relative: &str) -> Result<(File, Mode), Errno> {
         let mode = self.options.mode;
         match open(self.folder, &self.redirects, relative, mode == Mode::ReadWrite) {
@@ -449,6 +516,13 @@ impl Reader<'_> {
             file => file.map(|file| (file, mode)),
         }
     }
+}
+
+/// Checks that the dimensions that the components of a ragged leaf share start with the batch size of its level, or that
+/// they do as far as they are known.
+fn check_leading(known: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+    let shared = known.len().min(batch_size.len());
+    check_shape(known, &batch_size[..shared], keys)
 }
 
 /// Checks that a field starts with the batch size of its level.

@@ -389,7 +389,25 @@ pub struct Join<'a> {
     end: usize,
     total: usize,
     outer_count: usize,
-    padded: Option<(usize, &'a [u8])>,
+    padded: Option<Padding<'a>>,
+}
+
+/// How a [`Join`] that stacks leaves of unlike lengths fills them up.
+#[derive(Clone, Copy, Debug)]
+struct Padding<'a> {
+    longest: usize,
+    item: &'a [u8],
+    side: Side,
+}
+
+/// Where what is filled in stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// Before the rows.
+    Left,
+    /// After them.
+    #[default]
+    Right,
 }
 
 impl<'a> Join<'a> {
@@ -503,12 +521,12 @@ impl<'a> Join<'a> {
         Ok(())
     }
 
-    /// Stacks the leaves instead, each filled up with the item `value` to the longest along the joined dimension: the
-    /// result has the number of leaves as its first dimension.
+    /// Stacks the leaves instead, each filled up at one side with the item `value` to the longest along the joined
+    /// dimension: the result has the number of leaves as its first dimension.
     ///
     /// # Errors
     /// Where the value has not the size of the leaves' items or the result would not fit in memory.
-    pub fn padded_with(mut self, value: &'a [u8]) -> Result<Job<'a>> {
+    pub fn padded_with(mut self, value: &'a [u8], side: Side) -> Result<Job<'a>> {
         let item = self.kinds.first().map_or(value.len(), |kind| kind.layout.item);
         if value.len() != item {
             return Err(Error::RowsItems {
@@ -527,14 +545,18 @@ impl<'a> Join<'a> {
                 shape: vec![self.parts.len(), self.outer_count, longest],
             });
         }
-        self.padded = Some((longest, value));
+        self.padded = Some(Padding {
+            longest,
+            item: value,
+            side,
+        });
         Ok(self.into())
     }
 
     /// Size of the joined dimension in the result.
     fn size(&self) -> usize {
         match self.padded {
-            Some((longest, _)) => longest,
+            Some(padding) => padding.longest,
             None => self.end,
         }
     }
@@ -554,7 +576,7 @@ impl<'a> Join<'a> {
 
     fn run(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>]) {
         match self.padded {
-            Some((longest, value)) => self.run_padded(rows, target, longest, value),
+            Some(padding) => self.run_padded(rows, target, padding),
             None => self.run_joined(rows, target),
         }
     }
@@ -590,7 +612,8 @@ impl<'a> Join<'a> {
         }
     }
 
-    fn run_padded(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>], longest: usize, value: &[u8]) {
+    fn run_padded(&self, rows: Range<usize>, target: &mut [MaybeUninit<u8>], padding: Padding<'_>) {
+        let Padding { longest, item, side } = padding;
         let bytes = self.row_bytes();
         let mut target = target;
         let mut row = rows.start;
@@ -599,11 +622,23 @@ impl<'a> Join<'a> {
             let until = longest.min(inside + rows.end - row);
             row += until - inside;
             let part = &self.parts[outer / self.outer_count];
-            let data = inside.min(part.rows)..until.min(part.rows);
+            let before = match side {
+                Side::Left => longest - part.rows,
+                Side::Right => 0,
+            };
+            let data = inside.max(before)..until.min(before + part.rows);
+            let data = if data.is_empty() { until..until } else { data };
             let (now, later) = target.split_at_mut((until - inside) * bytes);
-            let (now, rest) = now.split_at_mut(data.len() * bytes);
-            self.place(part, outer % self.outer_count, data, now);
-            fill(rest, value);
+            let (start, now) = now.split_at_mut((data.start - inside) * bytes);
+            let (now, end) = now.split_at_mut(data.len() * bytes);
+            fill(start, item);
+            self.place(
+                part,
+                outer % self.outer_count,
+                data.start.saturating_sub(before)..data.start.saturating_sub(before) + data.len(),
+                now,
+            );
+            fill(end, item);
             target = later;
         }
     }

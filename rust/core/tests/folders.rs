@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Source, add_leaf, save};
+use tensordict_core::file::{SaveLeaf, Says, SaveLevel, SaveOptions, SavePlan, Source, add_leaf, save};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{Found, ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};
@@ -31,6 +31,7 @@ fn leaf<'a>(level: usize, key: &'a str, bytes: &'a [u8]) -> SaveLeaf<'a> {
         },
         source: Source::Bytes(bytes),
         origin: None,
+        says: Says::Schema,
     }
 }
 

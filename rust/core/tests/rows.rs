@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 use proptest::prelude::*;
 use tensordict_core::Error;
-use tensordict_core::rows::{Gather, Job, Join, Layout, PARALLEL_FROM, Positions, Source, run};
+use tensordict_core::rows::{Gather, Job, Join, Layout, PARALLEL_FROM, Positions, Side, Source, run};
 
 /// A leaf with its own memory.
 #[derive(Clone, Debug)]
@@ -225,11 +225,19 @@ proptest! {
         let value: Vec<u8> = (0..item as u8).map(|byte| 200 + byte).collect();
         shape[dim] = leaves.iter().map(|leaf| leaf.shape[dim]).max().unwrap();
         shape.insert(0, leaves.len());
-        let wanted: Vec<u8> = each(&shape).flat_map(|mut at| {
-            let leaf = &leaves[at.remove(0)];
-            if at[dim] < leaf.shape[dim] { leaf.item_at(&at).to_vec() } else { value.clone() }
-        }).collect();
-        prop_assert_eq!(done(&join.padded_with(&value).unwrap()), wanted);
+        for side in [Side::Left, Side::Right] {
+            let wanted: Vec<u8> = each(&shape).flat_map(|mut at| {
+                let leaf = &leaves[at.remove(0)];
+                let before = if side == Side::Left { shape[dim + 1] - leaf.shape[dim] } else { 0 };
+                if (before..before + leaf.shape[dim]).contains(&at[dim]) {
+                    at[dim] -= before;
+                    leaf.item_at(&at).to_vec()
+                } else {
+                    value.clone()
+                }
+            }).collect();
+            prop_assert_eq!(done(&join.clone().padded_with(&value, side).unwrap()), wanted);
+        }
     }
 
     #[test]

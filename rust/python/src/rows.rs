@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tensordict_core::Error;
-use tensordict_core::rows::{Dims, Gather, Job, Join, Positions, run};
+use tensordict_core::rows::{Dims, Gather, Job, Join, Positions, Side, run};
 
 use crate::error::raise;
 use crate::tensor::{Like, Output, Session, TensorView};
@@ -245,13 +245,13 @@ fn pairs(pad_size: &[i64]) -> Option<Vec<(usize, usize)>> {
 enum Way<'a, 'py> {
     Stack(usize),
     Cat(usize),
-    PadStack(usize, &'a Bound<'py, PyAny>),
+    PadStack(usize, &'a Bound<'py, PyAny>, Side),
 }
 
 impl Way<'_, '_> {
     fn dim(self) -> usize {
         match self {
-            Way::Stack(dim) | Way::Cat(dim) | Way::PadStack(dim, _) => dim,
+            Way::Stack(dim) | Way::Cat(dim) | Way::PadStack(dim, ..) => dim,
         }
     }
 }
@@ -410,7 +410,7 @@ fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult
         let (Some(shape), Some((leaf, view))) = (column.shape(way), &column.first) else {
             return Ok(None);
         };
-        if let Way::PadStack(_, value) = way {
+        if let Way::PadStack(_, value, _) = way {
             let Some(item) = maker.item(value, leaf)? else {
                 return Ok(None);
             };
@@ -419,10 +419,10 @@ fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult
         outputs.push(maker.empty(shape, view.code(), leaf)?);
     }
     let joins = columns.into_iter().map(|column| column.join);
-    let jobs = if matches!(way, Way::PadStack(..)) {
+    let jobs = if let Way::PadStack(_, _, side) = way {
         joins
             .zip(&values)
-            .map(|(join, value)| join.padded_with(value))
+            .map(|(join, value)| join.padded_with(value, side))
             .collect::<tensordict_core::Result<Vec<Job<'_>>>>()
             .map_err(|error| raise(&error))?
     } else {
@@ -496,20 +496,44 @@ pub(crate) fn cat_dicts<'py>(
     }
 }
 
-/// The leaves of each column stacked along a new first dimension, each filled up at its end along dimension `dim` with
-/// `value` to the longest of the column.
+/// The side that is filled up.
+fn side(left: bool) -> Side {
+    if left { Side::Left } else { Side::Right }
+}
+
+/// The leaves of each column stacked along a new first dimension, each filled up along dimension `dim` with `value` to the
+/// longest of the column: at its end, or at its start with `left`.
 #[pyfunction]
+#[pyo3(signature = (columns, dim, value, left = false))]
 pub(crate) fn pad_stack<'py>(
     py: Python<'py>,
     columns: &Bound<'py, PyList>,
     dim: usize,
     value: &Bound<'py, PyAny>,
+    left: bool,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
     joined(
         py,
         &Held::Columns(hold_columns(columns)?),
-        Way::PadStack(dim, value),
+        Way::PadStack(dim, value, side(left)),
     )
+}
+
+/// [`pad_stack`] of the columns `[[d[key] for d in dicts] for key in keys]`.
+#[pyfunction]
+#[pyo3(signature = (dicts, keys, dim, value, left = false))]
+pub(crate) fn pad_stack_dicts<'py>(
+    py: Python<'py>,
+    dicts: &Bound<'py, PyList>,
+    keys: &Bound<'py, PyList>,
+    dim: usize,
+    value: &Bound<'py, PyAny>,
+    left: bool,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    match hold_dicts(dicts, keys)? {
+        Some(held) => joined(py, &held, Way::PadStack(dim, value, side(left))),
+        None => Ok(None),
+    }
 }
 
 /// Whether the type of every leaf is exactly a plain one, and nothing is active that wants to see each leaf by itself: a

@@ -16,9 +16,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Source};
+use tensordict_core::file::{self, Says, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Source};
 use tensordict_core::metadata::{Metadata, Naming};
-use tensordict_core::reader::{self, Found, ReadOptions, Tree};
+use tensordict_core::ragged::RaggedSchema;
+use tensordict_core::reader::{self, Found, Leaf, ReadOptions, Tree};
 use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 
 use crate::enter::enter;
@@ -122,8 +123,10 @@ impl LevelPlan {
     }
 }
 
-/// A leaf as Python hands it over: level, key, tensor and the file that it is mapped from as a whole.
-type LeafPlan<'py> = (usize, String, Bound<'py, PyAny>, Option<PathBuf>);
+/// A leaf as Python hands it over: level, key, tensor, the file that it is mapped from as a whole, and what the metadata
+/// says of it: nothing else than its type and shape where that is `None`, the JSON of a ragged leaf, or nothing at all where
+/// that is empty.
+type LeafPlan<'py> = (usize, String, Bound<'py, PyAny>, Option<PathBuf>, Option<String>);
 
 /// How Python wants it saved.
 #[derive(FromPyObject)]
@@ -168,12 +171,17 @@ struct Held<'py> {
     origin: Option<PathBuf>,
     dtype: DType,
     shape: Vec<u64>,
+    says: Says,
+    empty: bool,
 }
 
 impl<'py> Held<'py> {
     /// Reads type and shape, and makes a tensor that cannot be read where it lies into one that can.
     fn new(plan: LeafPlan<'py>, prepare: &Bound<'py, PyAny>, dtypes: &DTypes, empty: bool) -> PyResult<Self> {
-        let (level, key, mut tensor, origin) = plan;
+        let (level, key, mut tensor, origin, says) = plan;
+        let says = says.map_or(Ok(Says::Schema), |text| says_of(&text, &key))?;
+        // Where components lie is no content of theirs.
+        let empty = empty && !matches!(says, Says::Nothing);
         let py = tensor.py();
         let dtype = dtypes.of(&tensor.getattr(intern!(py, "dtype"))?)?;
         let mut seen = None;
@@ -197,12 +205,14 @@ impl<'py> Held<'py> {
             origin,
             dtype,
             shape,
+            says,
+            empty,
         })
     }
 
-    fn leaf(&self, empty: bool) -> PyResult<SaveLeaf<'_>> {
+    fn leaf(&self) -> PyResult<SaveLeaf<'_>> {
         let wanted = dense_bytes(self.dtype, &self.shape).map_err(|error| raise(&error))?;
-        let source = if empty {
+        let source = if self.empty {
             Source::Zeros(wanted)
         } else {
             match tensor::read(&self.tensor)? {
@@ -226,8 +236,20 @@ impl<'py> Held<'py> {
             },
             source,
             origin: self.origin.clone(),
+            says: self.says.clone(),
         })
     }
+}
+
+/// What the metadata says of a leaf that is more than a tensor, or less.
+fn says_of(text: &str, key: &str) -> PyResult<Says> {
+    if text.is_empty() {
+        return Ok(Says::Nothing);
+    }
+    let path = std::path::Path::new("metadata");
+    let object = Metadata::object(text.as_bytes(), path).map_err(|error| raise(&error))?;
+    let ragged = RaggedSchema::parse(&object, key, path).map_err(|error| raise(&error))?;
+    Ok(Says::Ragged(ragged))
 }
 
 fn hold<'py>(
@@ -264,7 +286,7 @@ pub(crate) fn save_tree(
     options: Options,
 ) -> PyResult<Vec<Stored>> {
     let held = hold(leaf_plans, prepare, options.empty)?;
-    let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(|leaf| leaf.leaf(options.empty)).collect();
+    let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
     let mut plan = SavePlan {
         levels: levels(level_plans)?,
         leaves: leaves?,
@@ -285,7 +307,7 @@ pub(crate) fn save_leaf<'py>(
     options: Options,
 ) -> PyResult<Stored> {
     let held = Held::new(leaf_plan, prepare, DTypes::get(prepare.py())?, options.empty)?;
-    let leaf = held.leaf(options.empty)?;
+    let leaf = held.leaf()?;
     let levels = levels(level_plans)?;
     let saved = enter(prepare.py(), ALWAYS, || {
         file::add_leaf(&path, levels, leaf, options.core())
@@ -296,8 +318,8 @@ pub(crate) fn save_leaf<'py>(
 /// Reads the tree in the folder `path`, or in its sub-folder `part`. Returns a list of levels, each a tuple of
 /// `(parent, key, kind, folder, batch_size, device, names, fields, other)`.
 ///
-/// `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf; the map is `None` for a leaf
-/// without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
+/// `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf, or to the JSON of a ragged leaf
+/// with a list of such tuples; the map is `None` for a leaf without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
 /// `(_type, _class, JSON of the metadata)`: such a level is not looked into.
 #[pyfunction]
 pub(crate) fn load_tree<'py>(
@@ -317,9 +339,17 @@ pub(crate) fn load_tree<'py>(
     tree_to_python(py, tree)
 }
 
+fn leaf_to_python<'py>(py: Python<'py>, leaf: Leaf, dtypes: &DTypes) -> PyResult<Bound<'py, PyTuple>> {
+    let map = leaf.map.map(PyMap::new);
+    let dtype = dtypes.object(leaf.schema.dtype)?;
+    let shape = PyTuple::new(py, &leaf.schema.shape)?;
+    (map, dtype, shape, leaf.file).into_pyobject(py)
+}
+
 fn tree_to_python(py: Python<'_>, tree: Tree) -> PyResult<Bound<'_, PyList>> {
     let dtypes = DTypes::get(py)?;
     let mut leaves = tree.leaves.into_iter();
+    let mut ragged = tree.ragged.into_iter();
     let levels = PyList::empty(py);
     for level in tree.levels {
         let fields = PyDict::new(py);
@@ -329,10 +359,17 @@ fn tree_to_python(py: Python<'_>, tree: Tree) -> PyResult<Bound<'_, PyList>> {
                 // Leaves come level by level, in the order of the entries.
                 Found::Leaf(_) => {
                     let Some(leaf) = leaves.next() else { break };
-                    let map = leaf.map.map(PyMap::new);
-                    let dtype = dtypes.object(leaf.schema.dtype)?;
-                    let shape = PyTuple::new(py, &leaf.schema.shape)?;
-                    fields.set_item(key, (map, dtype, shape, leaf.file))?;
+                    fields.set_item(key, leaf_to_python(py, leaf, dtypes)?)?;
+                }
+                Found::Ragged(_) => {
+                    let Some(leaf) = ragged.next() else { break };
+                    let text = serde_json::Value::Object(leaf.schema.entry).to_string();
+                    let files: PyResult<Vec<_>> = leaf
+                        .files
+                        .into_iter()
+                        .map(|file| leaf_to_python(py, file, dtypes))
+                        .collect();
+                    fields.set_item(key, (text, files?))?;
                 }
             }
         }
