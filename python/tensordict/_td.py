@@ -18,7 +18,7 @@ from tensordict._old_names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
-from tensordict._ops.waist import leaves_of, refill
+from tensordict._ops.waist import change_other, leaves_of, refill
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase
 
@@ -204,10 +204,10 @@ class TensorDict(TensorDictBase):
     def _leafwise(self, key: Any, index: Index) -> Self:
         fields: dict[str, Any] = {}
         for name, value in self._tensordict.items():
-            if type(value) is Tensor:
+            if type(value) is Tensor and not value.is_nested:
                 fields[name] = value[key]
             else:
-                fields[name] = value._index(index) if isinstance(value, TensorDictBase) else value[key]
+                fields[name] = value._index(index) if isinstance(value, TensorDictBase) else change_other(value, index)
         names = self._td_dim_names
         names = None if names is None else index.names(names)
         return self._rebuild(fields, index.shape(self._batch_size), self._device, names)  # type: ignore[return-value]

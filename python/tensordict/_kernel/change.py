@@ -20,9 +20,12 @@ class Change:
         consumed: number of leading dimensions that `prefix` replaces.
         prefix: the leading dimensions after the change.
         origins: for each dimension of `prefix` the dimension it comes from, or None for a new one.
+        ragged: what was made of the structure of nested leaves so far; not there until the first of them.
     """
 
-    __slots__ = ("consumed", "leaf", "origins", "prefix")
+    __slots__ = ("consumed", "leaf", "origins", "prefix", "ragged")
+
+    ragged: dict[Any, Any]
 
     def __init__(self, leaf: Callable[[Any], Any], consumed: int, prefix: Size, origins: Sequence[int | None]) -> None:
         self.leaf = leaf

@@ -24,6 +24,8 @@ def shape_of(value: Tensor) -> Size:
 def expand_as_right(tensor: Tensor, dest: Tensor) -> Tensor:
     """`tensor` with dimensions added on the right and expanded to the shape of `dest`; storage is shared.
 
+    Where `dest` is nested, the new dimensions have a size of 1.
+
     Raises:
         RuntimeError: the shape of `tensor` is not that of the leading dimensions of `dest`, up to sizes of 1.
 
@@ -36,6 +38,8 @@ def expand_as_right(tensor: Tensor, dest: Tensor) -> Tensor:
             "expand_as_right requires the destination tensor to have at least as many dimensions as the input tensor, got "
             f"tensor.ndimension()={tensor.ndim} and dest.ndimension()={dest.ndim}"
         )
+    if dest.is_nested:
+        return tensor.reshape(tensor.shape + (1,) * (dest.ndim - tensor.ndim))
     if not broadcasts_to(tensor.shape, dest.shape[: tensor.ndim]):
         raise RuntimeError(f"tensor shape is incompatible with dest shape, got: tensor.shape={tensor.shape}, dest={dest.shape}")
     return expand_right(tensor, dest.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
@@ -80,7 +82,7 @@ class ChooseOps(IndexOps):
         """
         leaves = leaves_of(self)
         for leaf, spread in zip(leaves, [expand_as_right(mask, leaf) for leaf in leaves]):
-            leaf.masked_fill_(spread, value)
+            _on(leaf, Tensor.masked_fill_, leaf, spread, value)
         self._wrote(leaves)
         return self
 
@@ -90,7 +92,7 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
+        return map_leaves(self, lambda leaf: _on(leaf, Tensor.masked_fill, leaf, expand_as_right(mask, leaf), value))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -135,9 +137,16 @@ def _take_batch(node: Any, result: Any) -> None:
             _take_batch(value, result._get_str(key))
 
 
+def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, also where the leaf among them is nested."""
+    return call(function, *args) if leaf.is_nested else function(*args)
+
+
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if not isinstance(other, TensorCollection):
-        return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
+        return relock(
+            map_leaves(node, lambda leaf: _on(leaf, torch.where, expand_as_right(condition, leaf), leaf, other)), node
+        )
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:
@@ -155,4 +164,4 @@ def _choose(condition: Tensor, one: Any, two: Any, pad: Any) -> Any:
         return _where(one, condition, pad if two is None else two, pad)
     known = two if one is None else one
     wide = expand_as_right(condition, known)
-    return torch.where(wide, pad if one is None else one, pad if two is None else two)
+    return _on(known, torch.where, wide, pad if one is None else one, pad if two is None else two)

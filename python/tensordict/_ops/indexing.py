@@ -15,7 +15,7 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.keys import KeyOps
-from tensordict._ops.update import Copy, _check_copy, _plan_copies
+from tensordict._ops.update import Copy, _check_copy, _plan_copies, write_rows
 from tensordict._ops.waist import leaves_of
 from tensordict._reexport import sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
@@ -98,8 +98,7 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
             if isinstance(item, Tensor):
                 _check_copy("value", leaf, item, index)
             copies.append((leaf, item))
-    for leaf, item in copies:
-        leaf[index.key] = item
+    write_rows(copies, index)
     for below, key, item in fresh:
         below._set_str(key, item)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Size
 
-from tensordict._kernel import native
+from tensordict._kernel import native, ragged
 from tensordict._kernel.change import Change
 from tensordict._ops.waist import leaves_like, leaves_of, refill
 from tensordict._types import TensorCollection
@@ -114,8 +114,12 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     result = _by_node(items, at, None, native.stack_dicts, change)
     if result is None:
         columns = _stack_columns(items)
-        result = refill(items[0], iter([torch.stack(column, at) for column in columns]), change)
+        result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack)), change)
     return _finish(items, result, out)
+
+
+def _joined(columns: list[list[Any]], dim: int, join: Callable[..., Any], nested: Callable[..., Any]) -> list[Any]:
+    return [nested(column, dim) if ragged.has_ragged(column) else join(column, dim) for column in columns]
 
 
 def _stack_columns(items: list[Any]) -> list[list[Any]]:
@@ -133,6 +137,8 @@ def _stack_columns(items: list[Any]) -> list[list[Any]]:
 
 def _check_shapes(items: Sequence[Any], columns: list[list[Any]]) -> None:
     for place, column in enumerate(columns):
+        if ragged.has_ragged(column):
+            continue  # they are compared when they are stacked
         shape = column[0].shape
         for value in column:
             if value.shape != shape:
@@ -175,7 +181,8 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     if result is None:
         columns = _columns(items)
         _check_nodes(items, at)
-        result = refill(items[0], iter([torch.cat(column, at) for column in columns]), change)
+        memo: dict[Any, Any] = {}
+        result = refill(items[0], iter(_joined(columns, at, torch.cat, lambda *args: ragged.cat(*args, memo))), change)
     return _finish(items, result, out)
 
 

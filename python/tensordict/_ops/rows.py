@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel.native import is_plain
+from tensordict._kernel.ragged import each
 from tensordict._ops.operands import align, check_stays, regrow, with_default
 from tensordict._ops.waist import leaves_of, map_leaves, map_pairs, refill
 from tensordict._types import TensorCollection
@@ -91,9 +92,7 @@ def run(leaves: list[Any], one: Function, many: Function | None, *columns: Any, 
             pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
     if options:
         one = partial(one, **options)
-    if not columns:
-        return [one(leaf) for leaf in leaves]
-    return list(map(one, leaves, *[column if type(column) is list else repeat(column) for column in columns]))
+    return each(one, leaves, *[column if type(column) is list else repeat(column) for column in columns])
 
 
 def _all_plain(leaves: list[Any], columns: tuple[Any, ...]) -> bool:

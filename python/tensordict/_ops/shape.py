@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.native import regrouped
+from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import leaves_of, refill, transform
@@ -58,10 +59,21 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     leaves = leaves_of(node)
     targets = regrouped(leaves, consumed, sizes)
     if targets is None:
+        if has_ragged(leaves):
+            return _regroup_ragged(node, sizes, method, origins)
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
     return refill(node, iter(changed), Change(None, consumed, sizes, [None] * len(sizes) if origins is None else origins))  # type: ignore[arg-type]
+
+
+def _regroup_ragged(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None) -> Any:
+    consumed = len(node.batch_size)
+
+    def leaf(value: Any) -> Any:
+        return method(value, *sizes, *value.shape[consumed:])
+
+    return transform(node, Change(leaf, consumed, sizes, [None] * len(sizes) if origins is None else origins))
 
 
 class ShapeOps(IndexOps):
@@ -328,7 +340,14 @@ class ShapeOps(IndexOps):
 
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
     """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
-    columns = [_scatter(part, cut, changes) if isinstance(part, TensorCollection) else cut.leaf(part) for part in node._parts()]
+    columns = [
+        _scatter(part, cut, changes)
+        if isinstance(part, TensorCollection)
+        else scattered(part, cut, changes)
+        if part.is_nested
+        else cut.leaf(part)
+        for part in node._parts()
+    ]
     if not columns:
         return tuple(node._from_parts((), change) for change in changes)
     return tuple(node._from_parts(parts, change) for parts, change in zip(zip(*columns), changes))

@@ -11,6 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.ragged import plan_write, write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.access import AccessOps, Write
@@ -174,8 +175,7 @@ class UpdateOps(AccessOps):
     def _update_rows(self, source: Any, index: Index, keys_to_update: Iterable[Key] | None) -> None:
         copies: list[Copy] = []
         _plan_copies(self, source, index, _paths(keys_to_update), copies)
-        for leaf, value in copies:
-            leaf[index.key] = value
+        write_rows(copies, index)
 
     def copy_at_(self, tensordict: Any, idx: IndexType, non_blocking: bool = False, *, fast: bool = True) -> Self:
         """The name that torch-like code has for `update_at_`."""
@@ -295,13 +295,27 @@ def _plan_copies(
 
 
 def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) -> None:
+    if target.is_nested:
+        plan_write(key, target, value, index)
+        return
     shape = target.shape if index is None else index.shape(target.shape)
     if value.shape != shape and not broadcasts_to(value.shape, shape):
         where = "the entry" if index is None else f"the rows at {index.key} of the entry"
         raise RuntimeError(f"cannot copy the value of shape {value.shape} under the key {key!r} into {where} of shape {shape}")
 
 
+def write_rows(copies: list[Copy], index: Index) -> None:
+    """Writes into the rows at an index."""
+    for leaf, value in copies:
+        if leaf.is_nested:
+            write(None, leaf, value, index)
+        else:
+            leaf[index.key] = value
+
+
 def _copy(copies: list[Copy], non_blocking: bool) -> None:
     for leaf, value in copies:
-        if leaf is not value:
+        if leaf.is_nested:
+            write(None, leaf, value, None)
+        elif leaf is not value:
             leaf.copy_(value, non_blocking=non_blocking)

@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.ragged import changed, has_ragged
 from tensordict._types import Names, TensorCollection
 
 
@@ -168,12 +169,30 @@ def transform(node: Any, change: Change) -> Any:
     leaf = change.leaf
     if not node._dict_backed:
         return node._transform(change)
-    fields = {
-        key: leaf(part) if type(part) is Tensor or not isinstance(part, TensorCollection) else transform(part, change)
-        for key, part in node._fields().items()
-    }
+    entries = node._fields()
+    try:
+        fields = {
+            key: leaf(part)
+            if type(part) is Tensor
+            else transform(part, change)
+            if isinstance(part, TensorCollection)
+            else change_other(part, change)
+            for key, part in entries.items()
+        }
+    except Exception:
+        if not has_ragged(entries.values()):
+            raise
+        fields = {
+            key: transform(part, change) if isinstance(part, TensorCollection) else change_other(part, change)
+            for key, part in entries.items()
+        }
     names = node._names
     return node._rebuild(fields, change.shape(node.batch_size), node.device, None if names is None else change.names(names))
+
+
+def change_other(part: Any, change: Change) -> Any:
+    """`change` made to a leaf that is no plain tensor."""
+    return changed(part, change) if part.is_nested else change.leaf(part)
 
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
