@@ -31,7 +31,9 @@ from tensordict.functional import (
     make_tensordict,
     merge_tensordicts,
     pad,
+    pad_sequence,
     stack,
+    unpad_sequence,
 )
 from tensordict.memmap import MemoryMappedTensor
 from tensordict.testing import assert_allclose_td, assert_close
@@ -76,11 +78,13 @@ __all__ = [
     "memmap",
     "merge_tensordicts",
     "pad",
+    "pad_sequence",
     "parse_tensor_dict_string",
     "save",
     "set_get_defaults_to_none",
     "set_printoptions",
     "stack",
+    "unpad_sequence",
     "unravel_key",
     "unravel_key_list",
     "unravel_key_to_tuple",

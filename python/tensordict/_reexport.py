@@ -30,6 +30,20 @@ def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, devic
     return TensorDict._new(fields, batch_size, device, names)
 
 
+def lazy_stack(items: Any, dim: int = 0, out: Any = None, **kwargs: Any) -> Any:
+    """The checked lazy stack of tensordicts."""
+    from tensordict._lazy.functions import lazy_stack as make
+
+    return make(items, dim, out=out, **kwargs)
+
+
+def maybe_dense_stack(items: Any, dim: int = 0, out: Any = None, **kwargs: Any) -> Any:
+    """The dense stack of tensordicts, or the lazy one."""
+    from tensordict._lazy.functions import maybe_dense_stack as make
+
+    return make(items, dim, out=out, **kwargs)
+
+
 def sub_tensordict(parent: Any, index: Any) -> Any:
     """The view of `parent` at `index`."""
     from tensordict._sub import _SubTensorDict

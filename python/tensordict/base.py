@@ -32,6 +32,7 @@ from tensordict._ops.like import LikeOps
 from tensordict._ops.lock import LockOps
 from tensordict._ops.names import NameOps
 from tensordict._ops.pack import PackOps
+from tensordict._ops.padded import PaddedOps
 from tensordict._ops.pointwise import PointwiseOps
 from tensordict._ops.rearrange import RearrangeOps
 from tensordict._ops.reductions import ReductionOps
@@ -63,6 +64,7 @@ class TensorDictBase(
     RearrangeOps,
     ShapeOps,
     PackOps,
+    PaddedOps,
     ChooseOps,
     IndexOps,
     UpdateOps,

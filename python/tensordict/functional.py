@@ -14,6 +14,7 @@ from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
 from tensordict._types import Key, Path, TensorCollection
 from tensordict.data.collate import collate
+from tensordict.data.padding import pad_sequence, unpad_sequence
 
 __all__ = [
     "cat",
@@ -25,7 +26,9 @@ __all__ = [
     "make_tensordict",
     "merge_tensordicts",
     "pad",
+    "pad_sequence",
     "stack",
+    "unpad_sequence",
 ]
 
 

@@ -13,10 +13,12 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._io.ragged import remapped
 from tensordict._io.tree import CPU, check_mode, read, write, write_leaf
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.native import key_file_name
+from tensordict._kernel.shapes import shape_of
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
 from tensordict._ops.waist import Waist, leaves_of
@@ -160,7 +162,9 @@ class MemmapOps(Waist):
         def work() -> Any:
             if prefix is None:
                 leaves: Iterator[Tensor] = iter(
-                    [MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype) for leaf in leaves_of(self)]
+                    [
+                        remapped(leaf, _zeros_like) if leaf.is_nested else _zeros_like(leaf) for leaf in leaves_of(self)
+                    ]
                 )
             else:
                 leaves = write(self, prefix, True, existsok, robust_key, empty=True)
@@ -412,7 +416,15 @@ def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_k
     if prefix is not None:
         return write(node, prefix, copy_existing, existsok, robust_key, durable=durable)
     leaves = leaves_of(node)
-    return iter([leaf if _is_mapped(leaf) else MemoryMappedTensor.from_tensor(leaf.detach()) for leaf in leaves])
+    return iter([leaf if _is_mapped(leaf) else _without_file(leaf.detach()) for leaf in leaves])
+
+
+def _without_file(leaf: Tensor) -> Tensor:
+    return remapped(leaf, MemoryMappedTensor.from_tensor) if leaf.is_nested else MemoryMappedTensor.from_tensor(leaf)
+
+
+def _zeros_like(leaf: Tensor) -> Tensor:
+    return MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype)
 
 
 def _is_mapped(leaf: Any) -> bool:
@@ -480,7 +492,7 @@ def _take_over(node: Any, found: Any) -> None:
     """Puts the entries of another tree in place of those of `node`."""
     dims, fields = node.batch_size, found._fields()
     for key, value in fields.items():
-        shape = value.batch_size if isinstance(value, TensorCollection) else value.shape  # type: ignore[attr-defined]
+        shape = value.batch_size if isinstance(value, TensorCollection) else shape_of(value)  # type: ignore[attr-defined]
         if shape[: len(dims)] != dims:
             raise batch_mismatch(key, dims, shape)
     for key in [key for key in node._fields() if key not in fields]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
+from tensordict._io.ragged import Structures, built, files_of
 from tensordict._kernel.native import load_tree, save_leaf, save_tree
 from tensordict._reexport import plain_tensordict
 from tensordict._types import FilePath, TensorCollection
@@ -32,8 +33,6 @@ def check_mode(mode: str | None) -> None:
 
 def prepare(leaf: Tensor) -> Tensor:
     """A dense CPU tensor of the type that the native code reads, with the same values."""
-    if leaf.is_nested:
-        raise RuntimeError("nested (ragged) tensors cannot be saved yet")
     if leaf.layout is not torch.strided:
         raise RuntimeError(f"only dense tensors can be saved, got a tensor of layout {leaf.layout}")
     if leaf.is_meta:
@@ -59,11 +58,15 @@ def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ..
 class Plan:
     """What the native code saves of a tree: its levels, and its leaves depth first."""
 
-    __slots__ = ("leaves", "levels")
+    __slots__ = ("leaves", "levels", "ragged", "structures")
 
     def __init__(self, node: Any) -> None:
         self.levels: list[tuple[Any, ...]] = []
-        self.leaves: list[tuple[int, str, Tensor, str | None]] = []
+        # Level, key, tensor, the file it is mapped from, what the metadata says if it is more or less than a tensor.
+        self.leaves: list[tuple[int, str, Tensor, str | None, str | None]] = []
+        # Nested leaves by the place of their first file, with the number of files.
+        self.ragged: dict[int, tuple[Tensor, int]] = {}
+        self.structures: Structures = {}
         self._add(None, "", node)
 
     def _add(self, parent: int | None, key: str, node: Any) -> None:
@@ -71,12 +74,31 @@ class Plan:
         number = len(levels)
         levels.append(_level(parent, key, node, len(leaves)))
         for name, value in node._fields().items():
-            if type(value) is Tensor:
-                leaves.append((number, name, value, None))
+            if type(value) is Tensor and not value.is_nested:
+                leaves.append((number, name, value, None, None))
             elif isinstance(value, TensorCollection):
                 self._add(number, name, value)
+            elif value.is_nested:
+                start = len(leaves)
+                files = files_of(name, value, self.structures)
+                leaves.extend((number, key, tensor, None, says) for key, tensor, says in files)
+                self.ragged[start] = (value, len(leaves) - start)
             else:
-                leaves.append((number, name, value, _origin(value)))
+                leaves.append((number, name, value, _origin(value), None))
+
+    def results(self, root: str, stored: list[Any]) -> Iterator[Tensor]:
+        """The mapped leaves, depth first."""
+        at = 0
+        structures: Structures = {}
+        while at < len(stored):
+            if at not in self.ragged:
+                yield _result(self.leaves[at][2], root, *stored[at])
+                at += 1
+                continue
+            count = self.ragged[at][1]
+            mapped = [_result(self.leaves[place][2], root, *stored[place]) for place in range(at, at + count)]
+            yield built(self.leaves[at][4] or "", mapped, structures, stored[at][1])
+            at += count
 
 
 def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool, durable: bool = False) -> dict[str, bool]:
@@ -101,13 +123,15 @@ def write(
     """Saves a tree to a folder, or one like it with zeros, and gives its mapped leaves, depth first."""
     plan = Plan(node)
     root = os.path.abspath(prefix)
-    leaves = [(number, key, leaf, None) for number, key, leaf, _ in plan.leaves] if empty else plan.leaves
+    leaves = [(number, key, leaf, None, says) for number, key, leaf, _, says in plan.leaves] if empty else plan.leaves
     options = _options(robust_key, copy_existing, existsok, empty, durable)
     try:
         stored = save_tree(root, plan.levels, leaves, prepare, options)
     except FileExistsError as error:
         raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
-    return (_result(leaf, root, *saved) for (_, _, leaf, _), saved in zip(plan.leaves, stored))
+    if plan.ragged:
+        return plan.results(root, stored)
+    return (_result(leaf[2], root, *saved) for leaf, saved in zip(plan.leaves, stored))
 
 
 def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
@@ -128,7 +152,9 @@ def write_leaf(
         node = node._fields().get(key, node) if node is not None else node
         levels.append(_level(len(levels) - 1, key, node, 0))
     folder = os.path.abspath(prefix)
-    plan = (len(levels) - 1, path[-1], leaf, None if empty else _origin(leaf))
+    if leaf.is_nested:
+        raise NotImplementedError(f"the nested leaf {path[-1]!r} cannot be added to a folder by itself: save the whole")
+    plan = (len(levels) - 1, path[-1], leaf, None if empty else _origin(leaf), None)
     options = _options(robust_key, True, existsok, empty)
     try:
         saved = save_leaf(folder, levels, plan, prepare, options)
@@ -152,6 +178,7 @@ def read(
     root = os.path.abspath(prefix)
     levels = load_tree(root, part, robust_key, _MODES[mode], True)
     nodes: list[Any] = [None] * len(levels)
+    structures: Structures = {}
     for number in range(len(levels) - 1, -1, -1):
         level = levels[number]
         other = level[8]
@@ -160,13 +187,20 @@ def read(
             continue
         fields = level[7]
         for key, found in fields.items():
-            fields[key] = nodes[found] if type(found) is int else _mapped(found, root, mode)
+            fields[key] = nodes[found] if type(found) is int else _leaf(found, root, mode, structures)
         where = CPU if level[5] is not None else None
         node = plain_tensordict(fields, Size(level[4]), where, level[6])
         node._rare["prefix"] = Path(prefix, level[3])
         nodes[number] = node
     top = nodes[0]
     return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+
+
+def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Structures) -> Tensor:
+    if len(found) == 2:
+        text, files = found
+        return built(text, [_mapped(file, root, mode) for file in files], structures, f"{root}/{files[0][3]}")
+    return _mapped(found, root, mode)
 
 
 def _mapped(found: tuple[Any, ...], root: str, mode: str | None) -> Tensor:

@@ -50,17 +50,20 @@ def pad(leaves: list[Tensor], pad_size: list[int], value: float) -> list[Tensor]
     return [torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - len(pairs))) + backwards, value=value) for leaf in leaves]
 
 
-def _filled(leaf: Tensor, dim: int, size: int, value: float) -> Tensor:
-    return torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - dim - 1)) + [0, size - leaf.shape[dim]], value=value)
+def _filled(leaf: Tensor, dim: int, size: int, value: float, left: bool) -> Tensor:
+    missing = size - leaf.shape[dim]
+    around = [missing, 0] if left else [0, missing]
+    return torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - dim - 1)) + around, value=value)
 
 
-def pad_stack(columns: list[list[Tensor]], dim: int, value: float) -> list[Tensor]:
-    """The leaves of each column stacked, each filled up at its end along `dim` with `value` to the longest.
+def pad_stack(columns: list[list[Tensor]], dim: int, value: float, left: bool = False) -> list[Tensor]:
+    """The leaves of each column stacked, each filled up along `dim` with `value` to the longest.
 
     Args:
         columns: the same leaf of each input, `(..., L, ...)` with `L`, the size of dimension `dim`, its own for each.
         dim: the dimension, counted without the one that stacking adds.
         value: what is filled in.
+        left: whether it stands at the start and not at the end.
 
     Returns:
         For each column a new tensor `(N, ..., max(L), ...)`.
@@ -68,8 +71,13 @@ def pad_stack(columns: list[list[Tensor]], dim: int, value: float) -> list[Tenso
     stacked = []
     for column in columns:
         longest = max(leaf.shape[dim] for leaf in column)
-        stacked.append(torch.stack([_filled(leaf, dim, longest, value) for leaf in column]))
+        stacked.append(torch.stack([_filled(leaf, dim, longest, value, left) for leaf in column]))
     return stacked
+
+
+def pad_stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int, value: float, left: bool = False) -> list[Tensor]:
+    """`pad_stack` of what the dicts hold at each of the keys."""
+    return pad_stack([[entries[key] for entries in dicts] for key in keys], dim, value, left)
 
 
 def is_plain(leaves: list[Tensor]) -> bool:
@@ -85,6 +93,7 @@ TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (native.mask_select, mask_select),
     (native.pad, pad),
     (native.pad_stack, pad_stack),
+    (native.pad_stack_dicts, pad_stack_dicts),
     (native.stack, stack),
     (native.stack_dicts, stack_dicts),
 ]
