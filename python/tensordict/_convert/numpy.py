@@ -30,7 +30,9 @@ def _tensor(field: Array) -> Any:
     return torch.from_numpy(field)
 
 
-def _array(key: str, leaf: Tensor) -> Array:
+def _array(key: str, leaf: Tensor) -> Any:
+    if leaf.is_nested:
+        return tuple([_array(key, component) for component in leaf.unbind()])
     try:
         return leaf.numpy()
     except TypeError as error:

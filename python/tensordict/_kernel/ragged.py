@@ -10,6 +10,7 @@ The functions here are only called where a leaf is nested: in most cases after t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -123,6 +124,8 @@ def _only_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 @lru_cache(None)
 def is_pointwise(name: str) -> bool:
     """Whether the torch function of that name treats each element by itself."""
+    if _is_inplace(name) and is_pointwise(name[:-1]):
+        return True
     packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
     if packet is None or name in _POINTWISE:
         return name in _POINTWISE
@@ -218,8 +221,8 @@ def _components_beside(base: Any, value: Any) -> Sequence[Any]:
     if not isinstance(value, Tensor) or not value.ndim:
         return [value] * rows
     if value.is_nested:
-        if is_jagged(value) or value.size(0) != rows or value.dim() != base.dim():
-            raise RuntimeError(f"nested tensors of unlike layout or number of components do not fit: {_described(value)}")
+        if is_jagged(value) or not torch.equal(value._nested_tensor_size(), base._nested_tensor_size()):
+            raise RuntimeError("nested tensors of unlike layouts or component sizes do not fit")
         return value.unbind()
     if value.ndim < base.dim():
         return [value] * rows
@@ -264,16 +267,15 @@ def changed(leaf: Any, change: Change) -> Any:
     Raises:
         RuntimeError: components of different rows would stand in one, or the change needs the ragged dimension.
     """
-    where = change.leaf(_numbers(leaf, change.consumed))
+    where = _moved(change.leaf, _sizes(leaf, change.consumed))
     shared = getattr(change, "kind", 0) == 0
     return taken(leaf, where, change.consumed, shared, _memo(change))
 
 
 def scattered(leaf: Any, cut: Change, changes: Sequence[Change]) -> list[Any]:
     """The pieces that `cut` makes of a nested leaf."""
-    pieces = cut.leaf(_numbers(leaf, cut.consumed))
-    memos: list[Any] = [_memo(change) if change is not cut or len(changes) == 1 else None for change in changes]
-    return [taken(leaf, where, cut.consumed, True, memo) for where, memo in zip(pieces, memos)]
+    pieces = cut.leaf(_numbers(_sizes(leaf, cut.consumed)))
+    return [taken(leaf, where, cut.consumed, True, _memo(change)) for where, change in zip(pieces, changes)]
 
 
 def _memo(change: Change) -> dict[Any, Any]:
@@ -285,15 +287,37 @@ def _memo(change: Change) -> dict[Any, Any]:
         return change.ragged
 
 
-def _numbers(leaf: Any, dims: int) -> Tensor:
-    """The number of each element of the leading `dims` dimensions."""
+def _sizes(leaf: Any, dims: int) -> list[int]:
+    """The leading `dims` dimensions of a nested leaf."""
     if is_jagged(leaf) and dims > ragged_dim(leaf):
         raise RuntimeError(f"the batch has {dims} dimensions, of which one is ragged in this leaf: it cannot be changed")
-    sizes = [int(leaf.size(dim)) for dim in range(dims)]
-    total = 1
-    for size in sizes:
-        total *= size
-    return torch.arange(total).view(sizes)
+    return [int(leaf.size(dim)) for dim in range(dims)]
+
+
+def _numbers(sizes: list[int]) -> Tensor:
+    """The number of each element of dimensions of these sizes."""
+    return torch.arange(math.prod(sizes)).view(sizes)
+
+
+def _moved(function: Callable[[Tensor], Any], sizes: list[int]) -> Tensor:
+    """The numbers of the elements that `function` puts at each place.
+
+    Raises:
+        RuntimeError: it does not only put elements at places, but computes with them: then what it gives does not follow
+            the elements when these are dealt out anew.
+    """
+    numbers, apart = _numbers(sizes), 3  # no result of an `argmax` or the like of few elements
+    where = function(numbers + apart) - apart
+    total = numbers.numel()
+    moves = where.dtype is torch.int64 and bool(((where >= 0) & (where < total)).all())
+    for dealt in (numbers.flatten().flip(0), numbers.flatten().roll(1)):
+        moves = moves and torch.equal(function(dealt.view(sizes) + apart) - apart, dealt[where])
+    if not moves:
+        raise RuntimeError(
+            "the operation computes across the rows of a nested (ragged) leaf, which have no shape in common; "
+            "`to_padded_tensor` makes one of them"
+        )
+    return where
 
 
 def taken(leaf: Any, where: Tensor, dims: int, shared: bool = True, memo: dict[Any, Any] | None = None) -> Any:
@@ -440,7 +464,7 @@ def plan_write(key: Any, leaf: Any, value: Any, change: Change | None) -> list[t
         targets: Sequence[Tensor] = parts
         prefix = 1
     else:
-        where = change.leaf(_numbers(leaf, change.consumed))
+        where = change.leaf(_numbers(_sizes(leaf, change.consumed)))
         if change.consumed != 1:
             raise RuntimeError(f"the ragged entry {key!r} can only be written along its first dimension")
         targets, prefix = [parts[int(row)] for row in where.flatten()], where.ndim

@@ -89,7 +89,7 @@ class _Apply:
         dims, fitting = len(batch_size), None
         fields: dict[str, Any] = {}
         for key, result in results:
-            if type(result) is Tensor and bare:
+            if type(result) is Tensor and bare and not result.is_nested:
                 shape = result.shape
                 if shape != fitting:  # leaves often share their shape
                     if shape[:dims] != batch_size:

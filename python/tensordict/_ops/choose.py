@@ -92,7 +92,7 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        return map_leaves(self, lambda leaf: _on(leaf, Tensor.masked_fill, leaf, expand_as_right(mask, leaf), value))
+        return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -145,7 +145,7 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if not isinstance(other, TensorCollection):
         return relock(
-            map_leaves(node, lambda leaf: _on(leaf, torch.where, expand_as_right(condition, leaf), leaf, other)), node
+            map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node
         )
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._kernel.ragged import changed, has_ragged
+from tensordict._kernel.ragged import call, changed, has_ragged
 from tensordict._types import Names, TensorCollection
 
 
@@ -197,16 +198,39 @@ def change_other(part: Any, change: Change) -> Any:
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf."""
-    parts = [map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()]
+    try:
+        parts = [
+            map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()
+        ]
+    except Exception:
+        parts = _parts_of_ragged(node, partial(map_leaves, function=function), function)
     return node._from_parts(parts)
+
+
+def _parts_of_ragged(node: Any, below: Callable[..., Any], function: Callable[..., Any], *others: Iterable[Any]) -> list[Any]:
+    """`function` of each row of leaves and `below` of each row of nodes, after it failed; for the sake of nested leaves.
+
+    To be called where that error is handled, which is raised again if there is no nested leaf.
+    """
+    rows = list(zip(node._parts(), *others))
+    if not any([has_ragged(row) for row in rows]):
+        raise  # noqa: PLE0704
+    return [
+        below(*row) if isinstance(row[0], TensorCollection) else call(function, *row) if has_ragged(row) else function(*row)
+        for row in rows
+    ]
 
 
 def map_pairs(node: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf and the leaf of `other` at its place."""
-    parts = [
-        map_pairs(mine, part, function) if isinstance(mine, TensorCollection) else function(mine, part)
-        for mine, part in zip(node._parts(), node._parts_of(other))
-    ]
+    beside = node._parts_of(other)
+    try:
+        parts = [
+            map_pairs(mine, part, function) if isinstance(mine, TensorCollection) else function(mine, part)
+            for mine, part in zip(node._parts(), beside)
+        ]
+    except Exception:
+        parts = _parts_of_ragged(node, partial(map_pairs, function=function), function, beside)
     return node._from_parts(parts)
 
 

@@ -64,6 +64,7 @@ fn text(tree: &Tree) -> String {
             .zip(&level_.fields)
             .map(|((key, _), field)| match field {
                 Found::Level(below) => format!("{key}:{{{}}}", level(tree, *below)),
+                Found::Ragged(_) => format!("{key}:ragged"),
                 Found::Leaf(leaf) => {
                     let leaf = &tree.leaves[*leaf];
                     format!(
