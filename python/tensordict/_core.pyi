@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -89,8 +89,8 @@ def load_tree(path: str | PathLike[str], part: str, robust_key: bool, mode: str,
     Reads the tree in the folder `path`, or in its sub-folder `part`. Returns a list of levels, each a tuple of
     `(parent, key, kind, folder, batch_size, device, names, fields, other)`.
 
-    `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf; the map is `None` for a leaf
-    without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
+    `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf, or to the JSON of a ragged leaf
+    with a list of such tuples; the map is `None` for a leaf without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
     `(_type, _class, JSON of the metadata)`: such a level is not looked into.
     """
 
@@ -141,10 +141,15 @@ def pad(leaves: list[Any], pad_size: list[Any], value: Any) -> list[Any] | None:
     Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
     """
 
-def pad_stack(columns: list[Any], dim: SupportsIndex, value: Any) -> list[Any] | None:
+def pad_stack(columns: list[Any], dim: SupportsIndex, value: Any, left: bool = False) -> list[Any] | None:
     """
-    The leaves of each column stacked along a new first dimension, each filled up at its end along dimension `dim` with
-    `value` to the longest of the column.
+    The leaves of each column stacked along a new first dimension, each filled up along dimension `dim` with `value` to the
+    longest of the column: at its end, or at its start with `left`.
+    """
+
+def pad_stack_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex, value: Any, left: bool = False) -> list[Any] | None:
+    """
+    [`pad_stack`] of the columns `[[d[key] for d in dicts] for key in keys]`.
     """
 
 def partition_greedy(costs: SupportsGetItem[int, SupportsIndex], parts: SupportsIndex) -> list[list[int]]:
@@ -185,12 +190,12 @@ def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsInd
     budget is a run of its own.
     """
 
-def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
+def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
     """
     Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
     """
 
-def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
+def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
     """
     Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
     folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence as torch_pad_sequence
 
-from tensordict import TensorDict, collate, pad_sequence
+from tensordict import TensorDict, collate, pad_sequence, unpad_sequence
 
 LENGTHS = st.lists(st.integers(0, 4), min_size=1, max_size=5)
 
@@ -123,3 +123,29 @@ def test_collate_refuses(options: dict[str, Any], error: type[Exception]) -> Non
 def test_collate_pads_no_batch_dimension() -> None:
     with pytest.raises(ValueError, match="batch dim"):
         collate([sample(2), sample(2)], pad_keys={"x": 0})
+
+
+@given(LENGTHS.filter(all), st.sampled_from(["left", "right"]))
+def test_unpadding_gives_back_what_was_padded(lengths: list[int], side: str) -> None:
+    pytest.importorskip("tensordict._lazy")
+    items = [sample(size) for size in lengths]
+    padded = pad_sequence(items, padding_side=side, return_mask=True)
+    masks = padded["masks"]
+    rest = padded.exclude("masks")
+    tensor = masks["x"]
+    for stack in (unpad_sequence(padded), unpad_sequence(rest, masks), unpad_sequence(rest, tensor)):
+        for one, two in zip(stack.unbind(0), items, strict=True):
+            assert one.batch_size == two.batch_size
+            assert set(one.keys(True, True)) == {"x", ("n", "y")}
+            assert torch.equal(one["x"], two["x"])
+            assert torch.equal(one["n", "y"], two["n", "y"])
+
+
+def test_masks_that_do_not_fit() -> None:
+    padded = pad_sequence([sample(1), sample(3)])
+    gap = torch.tensor([[True, False, True], [True, True, True]])
+    for mask in (None, gap, gap[:1], gap[:, :2], gap[..., None]):
+        with pytest.raises(ValueError, match="mask"):
+            unpad_sequence(padded, mask)
+    with pytest.raises(ValueError, match="batch dimension"):
+        unpad_sequence(padded.exclude("x")[0][0], gap)

@@ -162,9 +162,7 @@ class MemmapOps(Waist):
         def work() -> Any:
             if prefix is None:
                 leaves: Iterator[Tensor] = iter(
-                    [
-                        remapped(leaf, _zeros_like) if leaf.is_nested else _zeros_like(leaf) for leaf in leaves_of(self)
-                    ]
+                    [remapped(leaf, _zeros_like) if leaf.is_nested else _zeros_like(leaf) for leaf in leaves_of(self)]
                 )
             else:
                 leaves = write(self, prefix, True, existsok, robust_key, empty=True)

@@ -188,7 +188,7 @@ def _nested_beside(base: Any, other: Any) -> Tensor:
         return other.values()
     if not torch.equal(counts(base), counts(other)):
         raise RuntimeError(
-            f"the components of two nested tensors differ in their lengths: {counts(base).tolist()} and {counts(other).tolist()}"
+            f"the components of two nested tensors differ in length: {counts(base).tolist()} and {counts(other).tolist()}"
         )
     values = packed(other)
     if _is_packed(base):
@@ -343,9 +343,9 @@ def taken(leaf: Any, where: Tensor, dims: int, shared: bool = True, memo: dict[A
         out = component.flatten(0, dims - 2)[int(where) % width] if dims > 1 else component
         return out if shared else out.clone()
     rows = [_joined(parts, row, width, dims) for row in where]
-    dim = where.ndim + (ragged_dim(leaf) - dims) if is_jagged(leaf) else None
+    at = where.ndim + (ragged_dim(leaf) - dims) if is_jagged(leaf) else None
     same = is_jagged(leaf) and _is_packed(leaf) and where.shape[0] == len(parts) and _stays(where, width)
-    return _nest(rows, leaf, dim, leaf.offsets() if same else None)
+    return _nest(rows, leaf, at, leaf.offsets() if same else None)
 
 
 def _stays(where: Tensor, width: int) -> bool:
@@ -356,7 +356,7 @@ def _stays(where: Tensor, width: int) -> bool:
 
 def _joined(parts: Sequence[Tensor], row: Tensor, width: int, dims: int) -> Tensor:
     """The elements of one component at their numbers, as a component."""
-    owners = (row // width).unique()
+    owners = torch.unique(row // width)
     if owners.numel() > 1 or not row.numel():
         raise RuntimeError(
             "a nested tensor has one dimension of components: the rows of a ragged leaf cannot be regrouped into several "
@@ -500,8 +500,8 @@ def to_padded(leaf: Any, padding: float) -> Tensor:
     """A dense tensor of the components, each filled up at its end to the longest."""
     if not is_jagged(leaf):
         parts = leaf.unbind()
-        sizes = [max(size) for size in zip(*[part.shape for part in parts])] if parts else []
-        out = leaf.values().new_full((len(parts), *sizes), padding)
+        widest = [max(size) for size in zip(*[part.shape for part in parts])]
+        out = leaf.values().new_full((len(parts), *widest), padding)
         for row, part in zip(out.unbind(), parts):
             row[tuple(slice(0, size) for size in part.shape)] = part
         return out

@@ -144,9 +144,7 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if not isinstance(other, TensorCollection):
-        return relock(
-            map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node
-        )
+        return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:

@@ -182,7 +182,9 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
         columns = _columns(items)
         _check_nodes(items, at)
         memo: dict[Any, Any] = {}
-        result = refill(items[0], iter(_joined(columns, at, torch.cat, lambda *args: ragged.cat(*args, memo))), change)
+        result = refill(
+            items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo))), change
+        )
     return _finish(items, result, out)
 
 

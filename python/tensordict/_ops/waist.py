@@ -199,9 +199,7 @@ def change_other(part: Any, change: Change) -> Any:
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf."""
     try:
-        parts = [
-            map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()
-        ]
+        parts = [map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()]
     except Exception:
         parts = _parts_of_ragged(node, partial(map_leaves, function=function), function)
     return node._from_parts(parts)
@@ -214,7 +212,7 @@ def _parts_of_ragged(node: Any, below: Callable[..., Any], function: Callable[..
     """
     rows = list(zip(node._parts(), *others))
     if not any([has_ragged(row) for row in rows]):
-        raise  # noqa: PLE0704
+        raise
     return [
         below(*row) if isinstance(row[0], TensorCollection) else call(function, *row) if has_ragged(row) else function(*row)
         for row in rows

@@ -75,7 +75,9 @@ def pad_stack(columns: list[list[Tensor]], dim: int, value: float, left: bool = 
     return stacked
 
 
-def pad_stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int, value: float, left: bool = False) -> list[Tensor]:
+def pad_stack_dicts(
+    dicts: list[dict[str, Tensor]], keys: list[str], dim: int, value: float, left: bool = False
+) -> list[Tensor]:
     """`pad_stack` of what the dicts hold at each of the keys."""
     return pad_stack([[entries[key] for entries in dicts] for key in keys], dim, value, left)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -119,9 +119,7 @@ class _Padding:
         if not ndim:
             raise RuntimeError(f"Cannot pad scalars: the entry {key_of(path)!r} has no dimension")
         if not -ndim <= self.dim < ndim:
-            raise IndexError(
-                f"pad_dim={self.dim} is out of range for the entry {key_of(path)!r} of shape {tuple(leaf.shape)}."
-            )
+            raise IndexError(f"pad_dim={self.dim} is out of range for the entry {key_of(path)!r} of shape {tuple(leaf.shape)}.")
         return self.dim % ndim
 
     def _batch_size(self, items: list[Any], dim: int | None) -> Size:
@@ -254,9 +252,7 @@ class _Bounds:
         size = leaf.shape[self._at(leaf)]
         if isinstance(self.mask, Tensor):
             if self.mask.ndim != 2 or self.mask.shape[0] != self.count:
-                raise ValueError(
-                    f"A tensor mask must have shape [len(padded), max_len], got {tuple(self.mask.shape)}."
-                )
+                raise ValueError(f"A tensor mask must have shape [len(padded), max_len], got {tuple(self.mask.shape)}.")
             if self.mask.shape[1] != size:
                 raise ValueError(
                     f"A tensor mask must have shape [len(padded), max_len] = {[self.count, size]}, got "

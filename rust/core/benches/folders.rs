@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use tensordict_core::file::{SaveLeaf, Says, SaveLevel, SaveOptions, SavePlan, Source, save};
+use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, save};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{ReadOptions, read};
 use tensordict_core::schema::{DType, LeafSchema};

@@ -392,7 +392,11 @@ fn plan_removals(folder: &Folder, plan: &SavePlan<'_>, names: &Names, changes: &
         }
     }
     let mut removed: Vec<String> = Vec::new();
-    for leaf in old.leaves.iter().chain(old.ragged.iter().flat_map(|ragged| &ragged.files)) {
+    for leaf in old
+        .leaves
+        .iter()
+        .chain(old.ragged.iter().flat_map(|ragged| &ragged.files))
+    {
         let place = |naming: Naming| {
             let name = format!("{}{LEAF_SUFFIX}", naming.name(&leaf.key));
             join(&old.levels[leaf.level].folder, &name)

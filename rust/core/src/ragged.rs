@@ -94,7 +94,9 @@ impl RaggedSchema {
                     .as_u64()
                     .and_then(|dim| usize::try_from(dim).ok())
                     .filter(|dim| (1..=sizes.len()).contains(dim))
-                    .ok_or_else(|| unexpected(path, key, "the number of a dimension of the components", dim))?;
+                    .ok_or_else(|| {
+                        unexpected(path, key, "the number of a dimension of the components", dim)
+                    })?;
                 RaggedLayout::Jagged {
                     values: sizes,
                     dim: at,
@@ -212,7 +214,10 @@ fn check_offsets(offsets: &[i64], lengths: Option<&[i64]>, rows: i64) -> Result<
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<i64> {
     if dtype == DType::I32 {
         let (items, _) = bytes.as_chunks::<4>();
-        items.iter().map(|&item| i32::from_ne_bytes(item).into()).collect()
+        items
+            .iter()
+            .map(|&item| i32::from_ne_bytes(item).into())
+            .collect()
     } else {
         let (items, _) = bytes.as_chunks::<8>();
         items.iter().map(|&item| i64::from_ne_bytes(item)).collect()
@@ -275,10 +280,7 @@ mod tests {
         );
         let found = schema(&text)?;
         let values = |lengths: [i32; 2]| {
-            let lengths: Vec<u8> = lengths
-                .iter()
-                .flat_map(|length| length.to_ne_bytes())
-                .collect();
+            let lengths: Vec<u8> = lengths.iter().flat_map(|length| length.to_ne_bytes()).collect();
             found.values(&[&bytes(&[0, 2, 5]), &lengths], Path::new("a"))
         };
         assert_eq!(values([2, 3])?.shape, [5, 2]);

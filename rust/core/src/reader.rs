@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use crate::memmap::{self, Map, Mode};
 use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
-use crate::schedule;
 use crate::ragged::RaggedSchema;
+use crate::schedule;
 use crate::schema::LeafSchema;
 use crate::transaction::{self, COMMITTED, Folder, Redirects};
 use crate::{Error, Result};
@@ -374,7 +374,10 @@ impl Reader<'_> {
                     };
                     ragged.push(Ragged {
                         schema: schema.clone(),
-                        files: std::iter::once(("", values)).chain(schema.parts()).map(leaf).collect(),
+                        files: std::iter::once(("", values))
+                            .chain(schema.parts())
+                            .map(leaf)
+                            .collect(),
                     });
                     Found::Ragged(tree.ragged.len() + ragged.len() - 1)
                 }

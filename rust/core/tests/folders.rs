@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{SaveLeaf, Says, SaveLevel, SaveOptions, SavePlan, Source, add_leaf, save};
+use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, add_leaf, save};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{Found, ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};

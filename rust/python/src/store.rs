@@ -16,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use tensordict_core::file::{self, Says, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Source};
+use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::ragged::RaggedSchema;
 use tensordict_core::reader::{self, Found, Leaf, ReadOptions, Tree};
