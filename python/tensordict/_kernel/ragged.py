@@ -111,8 +111,12 @@ class _Ragged(TorchFunctionMode):
 _REDUCTIONS = frozenset(
     ("all", "amax", "amin", "any", "max", "mean", "min", "nanmean", "nansum", "norm", "numel", "prod", "std", "sum", "var")
 )
-# Pointwise functions that torch does not mark so.
-_POINTWISE = frozenset(("copy_", "fill", "fill_", "isfinite", "isreal", "nan_to_num", "nan_to_num_", "zero_"))
+# Pointwise functions that torch does not mark so, and those that compiled code needs: it cannot look at the marks.
+_POINTWISE = frozenset(
+    ("add", "clamp", "copy_", "div", "eq", "fill", "fill_", "ge", "gt", "isfinite", "isreal", "le", "lerp", "logical_and")
+    + ("logical_or", "lt", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "nan_to_num_", "ne", "pow", "sub", "where")
+    + ("zero_",)
+)
 
 
 def _only_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -126,9 +130,11 @@ def is_pointwise(name: str) -> bool:
     """Whether the torch function of that name treats each element by itself."""
     if _is_inplace(name) and is_pointwise(name[:-1]):
         return True
+    if name in _POINTWISE:
+        return True
     packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
-    if packet is None or name in _POINTWISE:
-        return name in _POINTWISE
+    if packet is None:
+        return False
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
