@@ -99,11 +99,9 @@ class _Ragged(TorchFunctionMode):
         if name in _REDUCTIONS and _only_leaf(args, kwargs) is not None:
             leaf = args[0]
             return function(packed(leaf) if is_jagged(leaf) else leaf.values(), *args[1:], **kwargs)
-        if is_pointwise(name):
-            flat, spec = tree_flatten((args, kwargs))
-            base = _base_of(name, flat)
-            if base is not None:
-                return _pointwise(function, name, base, flat, spec)
+        flat, spec = tree_flatten((args, kwargs))
+        if has_ragged(flat) and is_pointwise(name):
+            return _pointwise(function, name, _base_of(name, flat), flat, spec)
         return function(*args, **kwargs)
 
 
@@ -113,9 +111,11 @@ _REDUCTIONS = frozenset(
 )
 # Pointwise functions that torch does not mark so, and those that compiled code needs: it cannot look at the marks.
 _POINTWISE = frozenset(
-    ("add", "clamp", "copy_", "div", "eq", "fill", "fill_", "ge", "gt", "isfinite", "isreal", "le", "lerp", "logical_and")
-    + ("logical_or", "lt", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "nan_to_num_", "ne", "pow", "sub", "where")
-    + ("zero_",)
+    (
+        *("add", "clamp", "copy_", "div", "eq", "fill", "fill_", "ge", "gt"),
+        *("isfinite", "isreal", "le", "lerp", "logical_and", "logical_or", "lt", "masked_fill", "maximum"),
+        *("minimum", "mul", "nan_to_num", "nan_to_num_", "ne", "pow", "sub", "where", "zero_"),
+    )
 )
 
 
@@ -139,11 +139,11 @@ def is_pointwise(name: str) -> bool:
 
 
 def _base_of(name: str, flat: Sequence[Any]) -> Any:
-    """The nested operand that the result is like, or None. In place it is the first operand."""
-    nested = [value for value in flat if isinstance(value, Tensor) and value.is_nested]
-    if nested and _is_inplace(name) and nested[0] is not flat[0]:
+    """The nested operand that the result is like. In place it is the first operand."""
+    base = next(value for value in flat if isinstance(value, Tensor) and value.is_nested)
+    if _is_inplace(name) and base is not flat[0]:
         raise RuntimeError(f"{name} cannot write a nested tensor into one that is not")
-    return nested[0] if nested else None
+    return base
 
 
 def _is_inplace(name: str) -> bool:
