@@ -10,27 +10,21 @@
               than the row"
 )]
 
-mod padded;
-
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-<<<<<<< HEAD
-=======
-use rayon::prelude::*;
-
-use self::padded::Padding;
-pub use self::padded::Side;
->>>>>>> 204a087 (Padded joins in a file of their own; the stub; tests of unpadding)
 use crate::error::{Error, Result};
 
 mod carry;
 mod layout;
+mod padded;
 mod positions;
 
 pub use carry::{PARALLEL_FROM, run, stream};
 use layout::Steps;
 pub use layout::{Dims, Layout, MAX_DIMS, Source};
+use padded::Padding;
+pub use padded::Side;
 use positions::FILL;
 pub use positions::Positions;
 
