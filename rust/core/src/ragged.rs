@@ -213,14 +213,15 @@ fn check_offsets(offsets: &[i64], lengths: Option<&[i64]>, rows: i64) -> Result<
 /// Integers in the bytes of a file.
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<i64> {
     if dtype == DType::I32 {
-        let (items, _) = bytes.as_chunks::<4>();
+        let items = bytes.chunks_exact(4);
         items
-            .iter()
-            .map(|&item| i32::from_ne_bytes(item).into())
+            .map(|item| i32::from_ne_bytes(std::array::from_fn(|at| item[at])).into())
             .collect()
     } else {
-        let (items, _) = bytes.as_chunks::<8>();
-        items.iter().map(|&item| i64::from_ne_bytes(item)).collect()
+        let items = bytes.chunks_exact(8);
+        items
+            .map(|item| i64::from_ne_bytes(std::array::from_fn(|at| item[at])))
+            .collect()
     }
 }
 

@@ -317,7 +317,7 @@ impl Reader<'_> {
         while !depth.is_empty() {
             let mut below = Vec::new();
             for number in depth.clone() {
-                self.fields(number, tree, &mut below)?;
+                Self::fields(number, tree, &mut below)?;
             }
             let read: Result<Vec<_>> = below
                 .par_iter()
@@ -333,7 +333,7 @@ impl Reader<'_> {
     }
 
     /// Finds the fields of a level: leaves go to the tree, levels to `below`.
-    fn fields(&self, number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
+    fn fields(number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
         let level = &tree.levels[number];
         if !level.meta.is_plain() {
             return Ok(());
