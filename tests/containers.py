@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 BATCH = (4, 3)
 
@@ -65,11 +65,53 @@ def gathered() -> TensorDictBase:
     return parent._get_sub_tensordict(torch.tensor([5, 0, 3, 1]))
 
 
+def _members(count: int, *batch: int) -> list[TensorDict]:
+    """Of the same keys and shapes."""
+    return [
+        TensorDict(
+            {"a": _leaf(*batch, 2, start=place), "n": {"x": _leaf(*batch, start=2 * place), "y": _leaf(*batch, 1, 3)}}, batch
+        )
+        for place in range(count)
+    ]
+
+
+def stacked() -> TensorDictBase:
+    return LazyStackedTensorDict(*_members(4, 3), stack_dim=0)
+
+
+def stacked_last() -> TensorDictBase:
+    return LazyStackedTensorDict(*_members(3, 4), stack_dim=1)
+
+
+def stacked_unlike() -> TensorDictBase:
+    """Members of unlike keys: those that only some have are in no result."""
+    members = _members(3, 4)
+    members[0]["only"] = _leaf(4)
+    members[1]["n", "only"] = _leaf(4, 5)
+    return LazyStackedTensorDict(*members, stack_dim=1)
+
+
+def stacked_twice() -> TensorDictBase:
+    rows = [LazyStackedTensorDict(*_members(3), stack_dim=0) for _ in range(4)]
+    return LazyStackedTensorDict(*rows, stack_dim=0)
+
+
+def holds_stack() -> TensorDictBase:
+    """A stack below, along a batch dimension of the parent, and one along a dimension of its own."""
+    return TensorDict(
+        {"a": _leaf(4, 3), "s": stacked_last(), "t": LazyStackedTensorDict(*_members(2, 4, 3), stack_dim=2)}, BATCH
+    )
+
+
 # A later container adds a line here and is tested with every row.
 CONTAINERS: dict[str, Callable[[], Any]] = {
-    maker.__name__: maker for maker in (flat, nested, locked, named, placed, strided, view, gathered)
+    maker.__name__: maker
+    for maker in (
+        *(flat, nested, locked, named, placed, strided, view, gathered),
+        *(stacked, stacked_last, stacked_unlike, stacked_twice, holds_stack),
+    )
 }
-PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered")]
+PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered", "stacked_unlike")]
 
 
 def leaves(td: Any) -> dict[tuple[str, ...], Tensor]:

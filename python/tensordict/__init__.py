@@ -18,7 +18,8 @@ from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_intege
 from tensordict._kernel.native import __version__, unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
-from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
+from tensordict._kernel.settings import get_defaults_to_none, lazy_legacy, set_get_defaults_to_none, set_lazy_legacy
+from tensordict._lazy import LazyStackedTensorDict
 from tensordict._ops.pack import PackLayout
 from tensordict._td import TensorDict
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
@@ -28,7 +29,9 @@ from tensordict.functional import (
     collate,
     dense_stack_tds,
     group_by,
+    lazy_stack,
     make_tensordict,
+    maybe_dense_stack,
     merge_tensordicts,
     pad,
     pad_sequence,
@@ -40,6 +43,7 @@ from tensordict.testing import assert_allclose_td, assert_close
 
 __all__ = [
     "KEY_SEPARATOR",
+    "LazyStackedTensorDict",
     "MemoryMappedTensor",
     "NestedKey",
     "PackLayout",
@@ -72,9 +76,12 @@ __all__ = [
     "is_integer",
     "is_leaf_nontensor",
     "is_tensor_collection",
+    "lazy_legacy",
+    "lazy_stack",
     "load",
     "load_memmap",
     "make_tensordict",
+    "maybe_dense_stack",
     "memmap",
     "merge_tensordicts",
     "pad",
@@ -82,6 +89,7 @@ __all__ = [
     "parse_tensor_dict_string",
     "save",
     "set_get_defaults_to_none",
+    "set_lazy_legacy",
     "set_printoptions",
     "stack",
     "unpad_sequence",

@@ -30,6 +30,13 @@ def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, devic
     return TensorDict._new(fields, batch_size, device, names)
 
 
+def stack_lazily(items: Any, stack_dim: int, name: str | None = None) -> Any:
+    """The lazy stack of tensordicts that fit, unchecked."""
+    from tensordict._lazy.stack import LazyStackedTensorDict
+
+    return LazyStackedTensorDict._of(list(items), stack_dim, name)
+
+
 def lazy_stack(items: Any, dim: int = 0, out: Any = None, **kwargs: Any) -> Any:
     """The checked lazy stack of tensordicts."""
     from tensordict._lazy.functions import lazy_stack as make

@@ -18,7 +18,7 @@ from tensordict._old_names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
-from tensordict._ops.waist import change_other, leaves_of, refill
+from tensordict._ops.waist import change_other, own_leaves, refill
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase
 
@@ -194,9 +194,9 @@ class TensorDict(TensorDictBase):
     def _index(self, index: Index) -> Self:
         if index.kind != ROWS:
             return self._leafwise(index.key, index)
-        leaves = leaves_of(self)
+        leaves = own_leaves(self)
         key = index.key
-        taken = gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
+        taken = None if leaves is None else gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
         if taken is None:
             return self._leafwise(index.key, index)
         return refill(self, iter(taken), index)

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from tensordict._convert.functions import from_dict, fromkeys
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.settings import LAZY_LEGACY
+from tensordict._lazy.functions import dense_stack_tds, lazy_stack, maybe_dense_stack
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
-from tensordict._types import Key, Path, TensorCollection
+from tensordict._types import Key, Path
 from tensordict.data.collate import collate
 from tensordict.data.padding import pad_sequence, unpad_sequence
 
@@ -23,30 +25,15 @@ __all__ = [
     "from_dict",
     "fromkeys",
     "group_by",
+    "lazy_stack",
     "make_tensordict",
+    "maybe_dense_stack",
     "merge_tensordicts",
     "pad",
     "pad_sequence",
     "stack",
     "unpad_sequence",
 ]
-
-
-def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
-    """The dense stack of a sequence of tensordicts along a new batch dimension (see `stack`).
-
-    Args:
-        td_list: tensordicts of the same keys and shapes; or a stack, which is made dense if it is not.
-        dim: where the new dimension stands; for a sequence.
-
-    Raises:
-        ValueError: a sequence is given without `dim`.
-    """
-    if isinstance(td_list, TensorCollection):
-        return td_list if td_list._dict_backed else td_list.contiguous()  # type: ignore[attr-defined]
-    if dim is None:
-        raise ValueError("If a list of tensordicts is provided, stack_dim must not be None")
-    return stack_tensordicts(td_list, dim)
 
 
 def make_tensordict(
@@ -190,6 +177,8 @@ def stack(input: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     >>> tensordict.stack([td, td], 1).batch_size
     torch.Size([3, 2])
     """
+    if LAZY_LEGACY.value:
+        return lazy_stack(input, dim, out=out)
     return stack_tensordicts(input, dim, out)
 
 

@@ -48,6 +48,11 @@ def assert_close(
         raise TypeError(f"assert_close compares tensordicts, got a {type(actual).__name__} and a {type(expected).__name__}{at}")
     if (rtol is None) != (atol is None):
         raise ValueError("rtol and atol must be given together")
+    stack, other = (actual, expected) if actual._stacked else (expected, actual)  # type: ignore[attr-defined]
+    if stack._stacked and actual.batch_size == expected.batch_size:  # type: ignore[attr-defined]
+        for place, (one, two) in enumerate(zip(stack._parts(), stack._parts_of(other))):  # type: ignore[attr-defined]
+            assert_close(one, two, rtol, atol, equal_nan, intersection, msg, (*prefix, str(place)))
+        return True
     mine, others = actual._fields(), expected._fields()  # type: ignore[attr-defined]
     if not intersection and mine.keys() != others.keys():
         left, right = sorted(mine.keys() - others.keys()), sorted(others.keys() - mine.keys())

@@ -37,6 +37,12 @@ def is_node(value):
     return tensordict.is_tensor_collection(value) and not isinstance(value, type)
 
 
+def entries(node):
+    """The entries of a node; of a lazy stack its members, by their numbers."""
+    members = getattr(node, "tensordicts", None)
+    return node.items() if members is None else enumerate(members)
+
+
 def storage(tensor):
     """Where the memory of a tensor is; None for one without memory of its own."""
     try:
@@ -57,7 +63,7 @@ class Inputs:
     def add(self, name, value):
         if is_node(value):
             self.nodes.append((name, value))
-            for key, inner in value.items():
+            for key, inner in entries(value):
                 self.add(f"{name}.{key}", inner)
         elif isinstance(value, torch.Tensor):
             self.tensors.append((name, value, storage(value)))
@@ -114,7 +120,7 @@ class Dump:
             "names": list(node.names) if node.names else None,
             "device": str(node.device),
             "locked": node.is_locked,
-            "fields": [[key, self(value)] for key, value in node.items()],
+            "fields": [[key, self(value)] for key, value in entries(node)],
         }
 
 

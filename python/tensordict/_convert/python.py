@@ -16,6 +16,7 @@ from tensordict._convert.linked import LinkedList
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.join import stack_tensordicts
 from tensordict._ops.waist import Waist
+from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import Key, TensorCollection
 
 
@@ -150,14 +151,12 @@ class PythonConversions(Waist):
             device: the device to move the leaves to.
             batch_dims: the most dimensions of the stack's batch size.
             names: names of the batch dimensions of the stack.
-            lazy: whether to stack without copies; only dense stacks are there yet.
+            lazy: True for a lazy stack, False for a dense one; not given, dense where keys and shapes agree.
 
         Raises:
             RuntimeError: the list is empty, or keys or shapes differ.
             ValueError: the batch size does not start with the length of the list.
         """
-        if lazy:
-            raise RuntimeError("from_list(lazy=True) makes lazy stacks, which this version does not have")
         input = list(input)
         options: dict[str, Any] = {"device": device}
         if batch_size is not None:
@@ -169,7 +168,7 @@ class PythonConversions(Waist):
             options["auto_batch_size"] = auto_batch_size
             options["batch_dims"] = None if batch_dims is None else max(batch_dims - 1, 0)
         items = [item if isinstance(item, TensorCollection) else cls.from_dict(item, **options) for item in input]
-        out = stack_tensordicts(items, 0)
+        out = stack_tensordicts(items, 0) if lazy is False else (lazy_stack if lazy else maybe_dense_stack)(items, 0)
         if names is not None:
             out.names = names
         return out

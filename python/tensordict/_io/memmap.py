@@ -446,6 +446,12 @@ def _below(folder: Path | None, key: str) -> Path | None:
 
 def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
     """A tree like `node` with other leaves, depth first, on the CPU."""
+    if node._stacked:
+        made = node._from_parts(
+            [_refilled(part, leaves, _below(folder, str(place))) for place, part in enumerate(node._parts())]
+        )
+        made._rare["prefix"] = folder
+        return made
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):
@@ -463,6 +469,11 @@ def _replace(node: Any, leaves: Iterator[Tensor], prefix: Any) -> None:
 
 
 def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
+    if node._stacked:
+        for place, part in enumerate(node._parts()):
+            _put(part, leaves, _below(folder, str(place)))
+        node._rare["prefix"] = folder
+        return
     for key, value in list(node._fields().items()):
         if isinstance(value, TensorCollection):
             _put(value, leaves, _below(folder, key))
@@ -481,7 +492,7 @@ def _finish(node: Any) -> Any:
 
 def _mark(node: Any) -> None:
     node._rare["memmap"] = True
-    for value in node._fields().values():
+    for value in node._parts():
         if isinstance(value, TensorCollection):
             _mark(value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Size, Tensor
 
 from tensordict._io.ragged import Structures, built, files_of
 from tensordict._kernel.native import load_tree, save_leaf, save_tree
-from tensordict._reexport import plain_tensordict
+from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
 
@@ -52,7 +53,23 @@ def _origin(leaf: Any) -> str | None:
 
 def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ...]:
     names = node._names
+    if node._stacked:
+        return parent, key, type(node).__name__, node.batch_size, names, after, None, (_stack_metadata(node), [])
     return parent, key, "TensorDict", node.batch_size, names, after, None, None
+
+
+def _stack_metadata(node: Any) -> str:
+    """What a folder says of a stack, whose members lie in sub-folders named by their numbers."""
+    kind = type(node)
+    return json.dumps(
+        {
+            "_type": str(kind),
+            "_format_version": 1,
+            "_class": f"tensordict:{kind.__name__}",
+            "stack_dim": node.stack_dim,
+            "stack_dim_name": None if node._names is None else node._names[node.stack_dim],
+        }
+    )
 
 
 class Plan:
@@ -73,6 +90,10 @@ class Plan:
         levels, leaves = self.levels, self.leaves
         number = len(levels)
         levels.append(_level(parent, key, node, len(leaves)))
+        if node._stacked:
+            for place, part in enumerate(node._parts()):
+                self._add(number, str(place), part)
+            return
         for name, value in node._fields().items():
             if type(value) is Tensor and not value.is_nested:
                 leaves.append((number, name, value, None, None))
@@ -201,6 +222,30 @@ def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Struc
         text, files = found
         return built(text, [_mapped(file, root, mode) for file in files], structures, f"{root}/{files[0][3]}")
     return _mapped(found, root, mode)
+
+
+def _read_stack(folder: str, text: str, **options: Any) -> Any:
+    """A stack, whose members lie in sub-folders named by their numbers.
+
+    Raises:
+        ValueError: its metadata is not valid.
+    """
+    metadata = json.loads(text)
+    dim, name = metadata.get("stack_dim"), metadata.get("stack_dim_name")
+    if type(dim) is not int or not (name is None or isinstance(name, str)):
+        raise ValueError(f"the metadata in {folder} is that of a stack, with the stack dimension {dim!r} named {name!r}")
+    listed = sum(key.isdecimal() for key in metadata)
+    members: list[Any] = []
+    while len(members) < listed if listed else os.path.isfile(os.path.join(folder, str(len(members)), "meta.json")):
+        members.append(read(os.path.join(folder, str(len(members))), **options))
+    if not members:
+        raise ValueError(f"the stack in {folder} has no members")
+    node = lazy_stack(members, dim, stack_dim_name=name)
+    node._rare["prefix"] = Path(folder)
+    return node
+
+
+READERS["tensordict:LazyStackedTensorDict"] = READERS["<class 'tensordict._lazy.LazyStackedTensorDict'>"] = _read_stack
 
 
 def _mapped(found: tuple[Any, ...], root: str, mode: str | None) -> Tensor:

@@ -20,18 +20,31 @@ class Change:
         consumed: number of leading dimensions that `prefix` replaces.
         prefix: the leading dimensions after the change.
         origins: for each dimension of `prefix` the dimension it comes from, or None for a new one.
+        mixes: the dimensions along which values are computed from several elements, as a sum does; None where every element
+            of the result is one of the leaf, or a constant.
+        shares: whether the result has to share storage with the leaf, as a view does.
         ragged: what was made of the structure of nested leaves so far; not there until the first of them.
     """
 
-    __slots__ = ("consumed", "leaf", "origins", "prefix", "ragged")
+    __slots__ = ("consumed", "leaf", "mixes", "origins", "prefix", "ragged", "shares")
 
     ragged: dict[Any, Any]
 
-    def __init__(self, leaf: Callable[[Any], Any], consumed: int, prefix: Size, origins: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        leaf: Callable[[Any], Any],
+        consumed: int,
+        prefix: Size,
+        origins: Sequence[int | None],
+        mixes: Sequence[int] | None = None,
+        shares: bool = False,
+    ) -> None:
         self.leaf = leaf
         self.consumed = consumed
         self.prefix = prefix
         self.origins = origins
+        self.mixes = mixes
+        self.shares = shares
 
     def shape(self, shape: Size) -> Size:
         """The shape of a node or leaf that had `shape`."""
@@ -43,3 +56,13 @@ class Change:
             return None
         head = [None if origin is None else names[origin] for origin in self.origins]
         return head + names[self.consumed :]
+
+    def piece(self, place: int, dim: int | None = None) -> Change:
+        """The change that gives one of several pieces: the one at `place`, or the elements at `place` along `dim`."""
+        leaf = self.leaf
+        if dim is None:
+            return Change(lambda value: leaf(value)[place], self.consumed, self.prefix, self.origins, self.mixes, self.shares)
+        at = dim
+        prefix = Size((*self.prefix[:at], *self.prefix[at + 1 :]))
+        origins = [*self.origins[:at], *self.origins[at + 1 :]]
+        return Change(lambda value: leaf(value).select(at, place), self.consumed, prefix, origins, self.mixes, self.shares)

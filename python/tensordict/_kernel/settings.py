@@ -72,6 +72,26 @@ CHECK_INVARIANTS = Flag(False, "TD_CHECK_INVARIANTS")
 # Whether tensordicts are leaves for `torch.utils._pytree`, which ends what vmap and compile know of them.
 EXCLUDE_FROM_PYTREE = Flag(False, "EXCLUDE_TD_FROM_PYTREE")
 GET_DEFAULTS_TO_NONE = Flag(True, "TD_GET_DEFAULTS_TO_NONE")
+# Whether `torch.stack` of tensordicts is a lazy stack.
+LAZY_LEGACY = Flag(False, "LAZY_LEGACY_OP")
+
+
+class set_lazy_legacy(FlagScope):
+    """Chooses whether stacks of tensordicts are lazy, as they once were: False, the default, copies the leaves.
+
+    Args:
+        mode: the behaviour, until the end of the `with` block, or for good with `.set()`.
+    """
+
+    _flag = LAZY_LEGACY
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+
+
+def lazy_legacy(allow_none: bool = False) -> bool:
+    """Whether stacks of tensordicts are lazy (see `set_lazy_legacy`)."""
+    return LAZY_LEGACY.value
 
 
 class set_get_defaults_to_none(FlagScope):

@@ -13,7 +13,7 @@ from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.coerce import as_tensor, coerce
-from tensordict._ops.waist import Waist
+from tensordict._ops.waist import Waist, leaves_of
 from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
 
 Write = tuple[Any, str, Any, bool]  # (node, key, checked value, whether to write into the storage that is there)
@@ -68,6 +68,8 @@ class AccessOps(Waist):
         """
         path = (key,) if type(key) is str else path_of(key)
         try:
+            if kwargs and len(path) > 1 and (holder := holder_of(self, path)[0])._stacked:
+                return holder.get(path[-1], *args, **kwargs)  # in one of the forms of a stack
             return self._get_str(path[0]) if len(path) == 1 else descend(self, path)
         except (KeyError, _KeyThroughLeafError) as error:
             default = args[0] if args else kwargs.get("default", NO_DEFAULT)
@@ -183,6 +185,10 @@ class AccessOps(Waist):
             node, last = holder_of(self, path)
         except _KeyThroughLeafError as error:
             raise KeyError(*error.args) from error
+        if node._stacked:
+            for part, piece in zip(node._parts(), node._parts_of(item)):
+                part.set_(last, piece, non_blocking=non_blocking)
+            return self
         target = node._get_str(last)
         value = _fitting(node, last, target, item)
         if isinstance(target, TensorCollection):
@@ -198,10 +204,13 @@ class AccessOps(Waist):
             KeyError: there is no such entry.
             RuntimeError: `value` does not fit the rows.
         """
-        target = descend(self, path_of(key))
+        holder, last = holder_of(self, path_of(key))
+        target = holder._get_str(last)
         if isinstance(target, Tensor) and not isinstance(value, (Tensor, int, float, complex)):
             value = as_tensor(str(key), value, target.device)
         target[index] = value
+        if holder._stacked and isinstance(target, Tensor):  # a copy of what the members have
+            holder._write_str(last, target, non_blocking)
         return self
 
     def setdefault(self, key: Key, default: Any, inplace: bool = False) -> Any:
@@ -214,12 +223,14 @@ class AccessOps(Waist):
 
     def fill_(self, key: Key, value: Any) -> Self:
         """Writes the number `value` into every element of the entry `key`, or of every leaf below it."""
-        target = descend(self, path_of(key))
-        if isinstance(target, TensorCollection):
-            for leaf in target.values(True, True):  # type: ignore[attr-defined]
-                leaf.fill_(value)
-        else:
-            target.fill_(value)
+        holder, last = holder_of(self, path_of(key))
+        if holder._stacked:
+            for part in holder._parts():
+                part.fill_(last, value)
+            return self
+        target = holder._get_str(last)
+        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:  # type: ignore[arg-type]
+            leaf.fill_(value)
         return self
 
     def pop(self, key: Key, default: Any = NO_DEFAULT) -> Any:

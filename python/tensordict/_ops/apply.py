@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 from torch import Size, Tensor
@@ -47,6 +48,8 @@ class _Apply:
 
     def node(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
         """The result for `node`, or None where it has no entries and is to be left out."""
+        if node._stacked and self.batch_size is None and (out is None or out._stacked):
+            return self._members(node, others, path, out)
         target = out if out is not None else self._start(node)
         fields = target._fields()
         changed = False
@@ -66,6 +69,8 @@ class _Apply:
 
     def simple(self, node: Any) -> Any:
         """`node` for the common case: no other trees, no keys, nothing to write into."""
+        if node._stacked and self.batch_size is None:
+            return self._stack_of(node, [self.simple(part) for part in node._parts()])
         fn, is_leaf, entries = self.fn, self.is_leaf, node._fields()
         batch_size = node.batch_size if self.batch_size is None else self.batch_size
         bare = (node.device if self.device is NO_DEFAULT else self.device) is None
@@ -83,6 +88,26 @@ class _Apply:
         if not fields and self._drops(node):
             return None
         return self._start(node, fields)
+
+    def _members(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
+        """The result for a stack, member by member."""
+        default = self.default
+        beside = [node._parts_of(other) if isinstance(other, TensorCollection) else repeat(default) for other in others]
+        rows = zip(node._parts(), zip(*beside) if beside else repeat(()))
+        into = repeat(None) if out is None else node._parts_of(out)
+        results = [self.node(part, row, path, target) for (part, row), target in zip(rows, into)]
+        return out if out is not None else self._stack_of(node, results)
+
+    def _stack_of(self, node: Any, results: list[Any]) -> Any:
+        """The results for the members of a stack as one; None where none of them has entries and they are left out."""
+        if results and all([result is None for result in results]):
+            return None
+        made = node._from_parts(
+            [part._rebuild({}, part.batch_size) if result is None else result for part, result in zip(node._parts(), results)]
+        )
+        if self.names is not NO_DEFAULT:
+            made._adopt_names(self.names)
+        return made
 
     def _checked(self, node: Any, results: Iterable[tuple[str, Any]], batch_size: Size, bare: bool) -> dict[str, Any]:
         """The entries of those results that are there, each as an entry of `node` has to be."""

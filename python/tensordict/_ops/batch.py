@@ -28,6 +28,8 @@ class BatchOps(Waist):
     def batch_size(self, value: Any) -> None:
         size = as_size(value)
         self._check_batch_size(size)
+        if size == self.batch_size:
+            return
         names = self._names
         self._set_batch_size(size)
         if names is not None:
@@ -200,6 +202,8 @@ class BatchOps(Waist):
             own = self._names or [None] * dims
             merged = [*names, *own[len(names) :]]
             self._set_names(merged if any(name is not None for name in merged) else None)
+        if self._stacked:
+            return  # the members have got theirs
         for part in self._parts():
             if isinstance(part, BatchOps):
                 part._adopt_names(names)

@@ -66,6 +66,8 @@ def cast_leaves(node: Any, leaf: Callable[[Any], Any], chosen: Filter | None) ->
 
 
 def _cast_chosen(node: Any, leaf: Callable[[Any], Any], chosen: Filter, path: tuple[str, ...]) -> Any:
+    if node._stacked:
+        return node._from_parts([_cast_chosen(part, leaf, chosen, path) for part in node._parts()])
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):

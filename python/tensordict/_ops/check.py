@@ -54,6 +54,9 @@ def checked(new: Any) -> Any:
 
 
 def _disagreement(node: Any, path: Path) -> str | None:
+    if node._stacked:
+        below = (_disagreement(part, (*path, str(place))) for place, part in enumerate(node._parts()))
+        return next(filter(None, below), None)
     size = node.batch_size
     for key, value in node._fields().items():
         here = (*path, key)

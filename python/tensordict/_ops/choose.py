@@ -14,7 +14,7 @@ from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import leaves_of, map_leaves, transform
+from tensordict._ops.waist import leaves_of, map_leaves, refill, spread, transform
 from tensordict._types import TensorCollection
 
 
@@ -43,8 +43,8 @@ class ChooseOps(IndexOps):
         at = dim % dims
 
         def leaf(value: Any) -> Any:
-            spread = expand_as_right(index, value.new_empty(()).expand(index.shape + value.shape[dims:]))
-            return value.gather(at, spread)
+            wide = expand_as_right(index, value.new_empty(()).expand(index.shape + value.shape[dims:]))
+            return value.gather(at, wide)
 
         result = transform(self, Change(leaf, dims, Size(index.shape), range(dims)))
         if inplace:
@@ -81,8 +81,9 @@ class ChooseOps(IndexOps):
             RuntimeError: the mask does not fit the batch size.
         """
         leaves = leaves_of(self)
-        for leaf, spread in zip(leaves, [expand_as_right(mask, leaf) for leaf in leaves]):
-            _on(leaf, Tensor.masked_fill_, leaf, spread, value)
+        wide = [expand_as_right(piece, leaf) for leaf, piece in zip(leaves, spread(self, mask))]
+        for leaf, chosen in zip(leaves, wide):
+            _on(leaf, Tensor.masked_fill_, leaf, chosen, value)
         self._wrote(leaves)
         return self
 
@@ -92,7 +93,8 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
+        pairs = zip(leaves_of(self), spread(self, mask))
+        return refill(self, (leaf.masked_fill(expand_as_right(piece, leaf), value) for leaf, piece in pairs))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -143,6 +145,10 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
+    if node._stacked:
+        conditions = condition.unbind(node.stack_dim) if condition.ndim > node.stack_dim else [condition] * len(node._parts())
+        others = node._parts_of(other) if isinstance(other, TensorCollection) else [other] * len(conditions)
+        return relock(node._from_parts(map(_where, node._parts(), conditions, others, [pad] * len(conditions))), node)
     if not isinstance(other, TensorCollection):
         return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]

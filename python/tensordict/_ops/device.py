@@ -245,6 +245,10 @@ def _adopt(node: Any, result: Any) -> Any:
         return node
     if node.is_locked and any(new is not old for new, old in zip(leaves_of(result), leaves_of(node))):
         node._check_unlocked()
+    if node._stacked:
+        for part, moved in zip(node._parts(), result._parts()):
+            _adopt(part, moved)
+        return node
     for key, value in result._fields().items():
         current = node._fields()[key]
         if isinstance(value, TensorCollection):

@@ -16,7 +16,6 @@ from tensordict._ops.access import descend
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import Copy, _check_copy, _plan_copies, write_rows
-from tensordict._ops.waist import leaves_of
 from tensordict._reexport import sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
 
@@ -93,14 +92,24 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
             value = _fit_rows(node, index, value)
         _plan_rows(node, index, value, copies, fresh)
     else:
-        for leaf in leaves_of(node):
-            item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, leaf.device)
-            if isinstance(item, Tensor):
-                _check_copy("value", leaf, item, index)
-            copies.append((leaf, item))
+        _plan_value(node, index, value, copies)
     write_rows(copies, index)
     for below, key, item in fresh:
         below._set_str(key, item)
+
+
+def _plan_value(node: Any, index: Index, value: Any, copies: list[Copy]) -> None:
+    """Plans the writes of one value into the rows of all leaves; a stack divides it among its members itself."""
+    for part in node._parts():
+        if isinstance(part, TensorCollection) and not part._stacked:  # type: ignore[attr-defined]
+            _plan_value(part, index, value, copies)
+            continue
+        item = value
+        if not isinstance(part, TensorCollection):
+            item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, part.device)
+            if isinstance(item, Tensor):
+                _check_copy("value", part, item, index)
+        copies.append((part, item))
 
 
 def _fit_rows(node: Any, index: Index, value: Any) -> Any:
@@ -122,7 +131,9 @@ def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: l
     items = value._fields() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
-        if isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
+        if isinstance(target, TensorCollection) and target._stacked:  # type: ignore[attr-defined]
+            copies.append((target, item))  # type: ignore[arg-type]
+        elif isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
             _plan_rows(target, index, item, copies, fresh)
         elif target is not None:
             _plan_copies(node, {key: item}, index, None, copies)

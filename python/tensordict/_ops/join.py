@@ -10,7 +10,8 @@ from torch import Size
 
 from tensordict._kernel import native, ragged
 from tensordict._kernel.change import Change
-from tensordict._ops.waist import leaves_like, leaves_of, refill
+from tensordict._ops.waist import leaves_like, leaves_of, refill, solid
+from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection
 
 
@@ -113,6 +114,9 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     change = Change(None, dims, stacked, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
     result = _by_node(items, at, None, native.stack_dicts, change)
     if result is None:
+        result = _stack_stacks(items, at)
+    if result is None:
+        items = [solid(item) for item in items]
         columns = _stack_columns(items)
         result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack)), change)
     return _finish(items, result, out)
@@ -120,6 +124,48 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
 
 def _joined(columns: list[list[Any]], dim: int, join: Callable[..., Any], nested: Callable[..., Any]) -> list[Any]:
     return [nested(column, dim) if ragged.has_ragged(column) else join(column, dim) for column in columns]
+
+
+def _congruent(items: Sequence[Any]) -> bool:
+    """Whether all are stacks of as many members along the same dimension."""
+    if not all([item._stacked for item in items]):
+        return False
+    return len({(item.stack_dim, len(item._parts())) for item in items}) == 1
+
+
+def _stack_stacks(items: Sequence[Any], at: int) -> Any:
+    """The stack of congruent stacks: a stack of the stacks of their members; None if they are not congruent."""
+    if not _congruent(items):
+        return None
+    first = items[0]
+    dim = first.stack_dim
+    rows = zip(*(item._parts() for item in items))
+    return first._like([stack_tensordicts(row, at - (at > dim)) for row in rows], dim + (at <= dim))
+
+
+def _cat_stacks(items: Sequence[Any], at: int) -> Any:
+    """The join of tensordicts of which one is a stack: one stack of all members, or a join member by member.
+
+    None where there is no stack, or where members are joined and there are stacks along other dimensions.
+    """
+    stacks = [item for item in items if item._stacked]
+    if not stacks:
+        return None
+    first = stacks[0]
+    dim = first.stack_dim
+    if any([item.stack_dim != dim for item in stacks]):
+        return None
+    if at == dim:
+        return first._like([part for item in items for part in item.unbind(dim)], dim)
+    if len({item.batch_size[dim] for item in items}) > 1:
+        raise RuntimeError(
+            f"joining along another dimension than that of the stack, {dim}, takes tensordicts with the same number of stacked "
+            f"tensordicts, got the batch sizes {[item.batch_size for item in items]}"
+        )
+    if not items[0]._stacked:
+        return None
+    rows = zip(*(item.unbind(dim) for item in items))
+    return first._like([cat_tensordicts(row, at - (at > dim)) for row in rows], dim)
 
 
 def _stack_columns(items: list[Any]) -> list[list[Any]]:
@@ -171,7 +217,8 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
             continue
         if len(size) != dims or size[:at] != batch_size[:at] or size[at + 1 :] != batch_size[at + 1 :]:
             raise RuntimeError(
-                f"concatenating along dim {at} requires the other batch dimensions to be equal, got "
+                f"concatenating along dim {at} requires the other batch dimensions to be equal and "
+                "the same number of stacked tensordicts, got "
                 f"td[{place}].batch_size={size} and td[0].batch_size={batch_size}"
             )
     total = sum([size[at] for size in found])
@@ -179,6 +226,9 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
     result = _by_node(items, at, at, native.cat_dicts, change)
     if result is None:
+        result = _cat_stacks(items, at)
+    if result is None:
+        items = [solid(item) for item in items]
         columns = _columns(items)
         _check_nodes(items, at)
         memo: dict[Any, Any] = {}
@@ -202,3 +252,45 @@ class JoinOps:
     def cat(cls, input: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
         """The leaves one after the other along a batch dimension: `torch.cat` of each leaf (see `tensordict.cat`)."""
         return cat_tensordicts(input, dim, out)
+
+    @classmethod
+    def lazy_stack(cls, input: Sequence[Any], dim: int = 0, *, out: Any = None, **kwargs: Any) -> Any:
+        """The stack along a new batch dimension without a copy (see `tensordict.lazy_stack`)."""
+        return lazy_stack(input, dim, out, **kwargs)
+
+    @classmethod
+    def maybe_dense_stack(cls, input: Sequence[Any], dim: int = 0, *, out: Any = None, **kwargs: Any) -> Any:
+        """The dense stack, or the lazy one where keys or shapes differ (see `tensordict.maybe_dense_stack`)."""
+        return maybe_dense_stack(input, dim, out, **kwargs)
+
+    def to_lazystack(self, dim: int = 0) -> Any:
+        """The lazy stack of the slices along a batch dimension; the leaves share storage.
+
+        Raises:
+            IndexError: `dim` is no batch dimension.
+        """
+        node: Any = self
+        if node._stacked and node.stack_dim == dim % max(len(node.batch_size), 1):
+            return node
+        parts = node.unbind(dim)
+        names = node._names
+        at = dim % len(node.batch_size)
+        return lazy_stack(parts, at) if not parts else parts[0]._stack_lazily(parts, at, None if names is None else names[at])
+
+    def densify(self, layout: torch.layout = torch.strided) -> Any:
+        """The tensordict with dense nodes in place of lazy stacks; entries of unlike shapes become nested tensors.
+
+        Args:
+            layout: of the nested tensors.
+        """
+        return densify(self, layout)
+
+
+def densify(node: Any, layout: torch.layout = torch.strided) -> Any:
+    """The tree with dense nodes in place of stacks."""
+    if node._stacked:
+        return node._densified(layout)
+    fields = {
+        key: densify(value, layout) if isinstance(value, TensorCollection) else value for key, value in node._fields().items()
+    }
+    return node._rebuild(fields, node.batch_size, node.device, node._names)

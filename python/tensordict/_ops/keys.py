@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
-from torch import Size
+from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
@@ -23,16 +23,19 @@ def sort_key(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
 
-def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[tuple[Key, Any]]) -> None:
-    """Appends `(key, entry)` for every entry below `node`; what is below an entry comes before it."""
-    for name, value in node._fields().items():
+def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[tuple[Key, Any]], values: bool = True) -> None:
+    """Appends `(key, entry)` for every entry below `node`; what is below an entry comes before it.
+
+    Without `values` an entry may be something in its place (see `Waist._outline`).
+    """
+    for name, value in node._fields().items() if values else node._outline():
         key: Key = (*prefix, name) if prefix else name
         if not isinstance(value, TensorCollection):
             out.append((key, value))
             continue
         leaf = is_leaf(type(value))
         if not leaf:
-            walk(value, (*prefix, name), leaves_only, is_leaf, out)
+            walk(value, (*prefix, name), leaves_only, is_leaf, out, values)
         if leaf or not leaves_only:
             out.append((key, value))
 
@@ -48,11 +51,11 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         self.sort = sort
 
     def __iter__(self) -> Iterator[Key]:
-        pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort)
+        pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
         return iter([key for key, _ in pairs])
 
     def __len__(self) -> int:
-        return len(self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, False))
+        return len(self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, False, False))
 
     def __contains__(self, key: object) -> bool:
         path = path_of(key)
@@ -79,13 +82,15 @@ class KeyOps(AccessOps):
 
     __slots__ = ()
 
-    def _pairs(self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool) -> list[tuple[Key, Any]]:
+    def _pairs(
+        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool, values: bool = True
+    ) -> list[tuple[Key, Any]]:
         out: list[tuple[Key, Any]] = []
         leaf = default_is_leaf if is_leaf is None else is_leaf
         if include_nested:
-            walk(self, (), leaves_only, leaf, out)
+            walk(self, (), leaves_only, leaf, out, values)
         else:
-            out = list(self._fields().items())
+            out = list(self._fields().items() if values else self._outline())
             if leaves_only:
                 out = [(k, v) for k, v in out if not isinstance(v, TensorCollection) or leaf(type(v))]
         if sort:
@@ -161,21 +166,24 @@ class KeyOps(AccessOps):
 
     def is_empty(self) -> bool:
         """Whether there is no leaf, at any depth."""
-        return all(isinstance(value, TensorCollection) and value.is_empty() for value in self._fields().values())  # type: ignore[attr-defined]
+        return all(isinstance(value, TensorCollection) and value.is_empty() for _, value in self._outline())  # type: ignore[attr-defined]
 
     @property
     def depth(self) -> int:
         """Number of levels with leaves below the first one: 0 without nested leaves."""
-        below = [value.depth for value in self._fields().values() if isinstance(value, KeyOps) and not value.is_empty()]
+        below = [value.depth for _, value in self._outline() if isinstance(value, KeyOps) and not value.is_empty()]
         return 1 + max(below) if below else 0
 
     def entry_class(self, key: Key) -> type:
         """The class of the entry `key`."""
-        return type(descend(self, path_of(key)))
+        holder, last = holder_of(self, path_of(key))
+        value = holder._peek(last) if holder._stacked else holder._get_str(last)
+        return type(value) if isinstance(value, (TensorCollection, Tensor)) else Tensor
 
     def get_item_shape(self, key: Key) -> Size:
         """The shape of the leaf, or the batch size of the node, at `key`."""
-        return Size(descend(self, path_of(key)).shape)
+        holder, last = holder_of(self, path_of(key))
+        return Size((holder._peek(last) if holder._stacked else holder._get_str(last)).shape)
 
     def create_nested(self, key: Key) -> Self:
         """Puts an empty node at `key`, with the batch size, device and names of its parent; replaces what is there."""
@@ -218,6 +226,12 @@ class KeyOps(AccessOps):
             KeyError: `old_key` is missing, or `new_key` is there and `safe` is set.
         """
         self._check_unlocked()
+        if self._stacked:
+            if safe and new_key in self:
+                raise KeyError(f"key {key_of(path_of(new_key))} already present in {type(self).__name__}.")
+            for part in self._parts():
+                part.rename_key_(old_key, new_key)
+            return self
         old, new = path_of(old_key), path_of(new_key)
         value = descend(self, old)
         if old == new:
@@ -243,6 +257,8 @@ class KeyOps(AccessOps):
             KeyError: an old key is missing and `strict` is set.
             ValueError: two entries would have the same key, or one would be below another.
         """
+        if self._stacked:
+            return self._from_parts([part.rename_keys(mapping, strict=strict) for part in self._parts()])
         moves = {path_of(old): path_of(new) for old, new in mapping.items()}
         out = self.copy()  # type: ignore[attr-defined]
         taken = []
@@ -279,6 +295,8 @@ class KeyOps(AccessOps):
         return self._take_fields(out) if inplace else out
 
     def _select(self, paths: list[Path], strict: bool) -> Any:
+        if self._stacked:
+            return self._from_parts([part._select(paths, strict) for part in self._parts()])
         fields = self._fields()
         chosen: dict[str, Any] = {}
         below: dict[str, list[Path]] = {}
@@ -301,6 +319,10 @@ class KeyOps(AccessOps):
     def _take_fields(self, other: Any) -> Self:
         """Makes the entries of `other` those of this tensordict; nodes that both have stay, with other entries."""
         self._check_unlocked()
+        if self._stacked:
+            for part, wanted in zip(self._parts(), self._parts_of(other)):
+                part._take_fields(wanted)
+            return self
         own, fields = self._fields(), other._fields()
         kept = {
             key: value
@@ -330,6 +352,8 @@ class KeyOps(AccessOps):
         return self._take_fields(out) if inplace else out
 
     def _exclude(self, paths: list[Path]) -> Any:
+        if self._stacked:
+            return self._from_parts([part._exclude(paths) for part in self._parts()])
         fields = dict(self._fields())
         below: dict[str, list[Path]] = {}
         for path in paths:
@@ -348,16 +372,21 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: two keys would become the same.
         """
-        flat: dict[str, Any] = {}
-        clash: list[Key] = []
-        _flatten(self, "", separator, is_leaf or default_is_leaf, flat, clash)
-        if clash:
-            raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
-        out = self._rebuild(flat, self.batch_size, self.device, self._names)
+        out = self._flat(separator, is_leaf or default_is_leaf)
         if inplace:
             return self._take_fields(out)
         self._remember(out, "flatten_keys", separator)  # type: ignore[attr-defined]
         return out
+
+    def _flat(self, separator: str, is_leaf: IsLeaf) -> Any:
+        if self._stacked:
+            return self._from_parts([part._flat(separator, is_leaf) for part in self._parts()])
+        flat: dict[str, Any] = {}
+        clash: list[Key] = []
+        _flatten(self, "", separator, is_leaf, flat, clash)
+        if clash:
+            raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
+        return self._rebuild(flat, self.batch_size, self.device, self._names)
 
     def unflatten_keys(self, separator: str = ".", inplace: bool = False) -> Self:
         """The tensordict in which a key that holds `separator` is a path of nested keys; the leaves are shared.
@@ -365,6 +394,15 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: a path would replace an entry.
         """
+        out = self._unflat(separator)
+        if inplace:
+            return self._take_fields(out)
+        self._remember(out, "unflatten_keys", separator)  # type: ignore[attr-defined]
+        return out
+
+    def _unflat(self, separator: str) -> Any:
+        if self._stacked:
+            return self._from_parts([part._unflat(separator) for part in self._parts()])
         out = self._rebuild({}, self.batch_size, self.device, self._names)
         fields = self._fields()
         for key, value in fields.items():
@@ -373,9 +411,6 @@ class KeyOps(AccessOps):
         for key, value in fields.items():
             if separator in key:
                 _unflatten(out, tuple(key.split(separator)), value)
-        if inplace:
-            return self._take_fields(out)
-        self._remember(out, "unflatten_keys", separator)  # type: ignore[attr-defined]
         return out
 
     def separates(self, *keys: Key, default: Any = NO_DEFAULT, strict: bool = True, filter_empty: bool = True) -> Self:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.rows import run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Waist, copy_nodes, leaves_like, leaves_of, map_leaves, refill
+from tensordict._ops.waist import Waist, copy_nodes, leaves_like, leaves_of, map_leaves, refill, solid
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 
@@ -45,7 +45,7 @@ class LikeOps(Waist):
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
-        return self.clone()
+        return solid(self.clone())
 
     def empty(
         self, recurse: bool = False, *, batch_size: Any = None, device: Any = NO_DEFAULT, names: Any = NO_DEFAULT
@@ -63,7 +63,10 @@ class LikeOps(Waist):
         """
         size = self.batch_size if batch_size is None else as_size(batch_size)
         label = self.device if device is NO_DEFAULT else as_device(device)
-        out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
+        if self._stacked and batch_size is None:
+            out: Any = self._from_parts([part.empty(recurse, device=device) for part in self._parts()])
+        else:
+            out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
         if names is not NO_DEFAULT and names is not None:
             out.names = names
         return out

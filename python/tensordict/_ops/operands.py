@@ -10,7 +10,7 @@ from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.shapes import broadcast
-from tensordict._ops.waist import leaves_like, refill
+from tensordict._ops.waist import leaves_like, own_leaves, refill, spread
 from tensordict._types import TensorCollection
 
 _REFUSED = (str, bytes, list, tuple, dict, set, type(None))
@@ -42,7 +42,7 @@ def align(node: Any, leaves: list[Any], others: tuple[Any, ...], strict: bool) -
             if other.batch_size != batch_size:  # type: ignore[attr-defined]
                 shapes.append(other.batch_size)  # type: ignore[attr-defined]
         elif isinstance(other, Tensor):
-            columns.append(_column(leaves, other, len(batch_size)))
+            columns.append(_column(node, leaves, other, len(batch_size)))
             if other.ndim and other.shape != batch_size:
                 shapes.append(other.shape)
         elif isinstance(other, _REFUSED):
@@ -61,9 +61,24 @@ def _beside(node: Any, other: Any, strict: bool) -> list[Any]:
     return leaves_like(node, restricted(other, node))
 
 
-def _column(leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
+def settled(node: Any, others: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Operands of one batch size, where there is a stack below `node`: it has to divide the others among its members."""
+    batch_size = node.batch_size
+    shapes = [other.shape for other in others if isinstance(other, (Tensor, TensorCollection)) and other.shape != batch_size]  # type: ignore[union-attr]
+    shapes = [shape for shape in shapes if shape]
+    if not shapes or own_leaves(node) is not None:
+        return node, others
+    prefix = _growth(batch_size, shapes).prefix
+    wide = tuple([other.expand(prefix) if getattr(other, "shape", ()) else other for other in others])
+    return node if prefix == batch_size else node.expand(prefix), wide
+
+
+def _column(node: Any, leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
     if not tensor.ndim:
         return [tensor] * len(leaves)
+    if own_leaves(node) is None:
+        values = spread(node, tensor)
+        return [value.reshape(value.shape + (1,) * (leaf.ndim - value.ndim)) for leaf, value in zip(leaves, values)]
     shape = tensor.shape
     views: dict[int, Tensor] = {dims: tensor}  # by the number of dimensions of the leaf
     out = []
@@ -78,6 +93,9 @@ def _column(leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
 
 def restricted(other: Any, node: Any) -> Any:
     """`other` with the keys of `node` alone; raises `KeyError` where it lacks one."""
+    if node._stacked:
+        parts = [restricted(piece, part) for part, piece in zip(node._parts(), node._parts_of(other))]
+        return node._from_parts(parts)
     mine, theirs = node._fields(), other._fields()
     fields = {
         key: restricted(theirs[key], value) if isinstance(value, TensorCollection) and key in theirs else other._get_str(key)
@@ -104,10 +122,20 @@ def _growth(batch_size: Size, shapes: list[Size]) -> Change:
 def check_stays(node: Any, change: Change | None) -> None:
     """Raises where the operands of an operation in place would need a larger batch size than `node` has."""
     if change is not None and change.prefix != node.batch_size:
-        raise RuntimeError(
-            f"the operands broadcast with the batch size {tuple(node.batch_size)} of the tensordict to {tuple(change.prefix)}, "
-            "which does not fit into its leaves: in place the batch size stays"
-        )
+        raise _too_large(node, change.prefix)
+
+
+def check_grown(node: Any, grown: Any) -> None:
+    """Raises where `settled` had to enlarge `node`."""
+    if grown is not node:
+        raise _too_large(node, grown.batch_size)
+
+
+def _too_large(node: Any, size: Size) -> RuntimeError:
+    return RuntimeError(
+        f"the operands broadcast with the batch size {tuple(node.batch_size)} of the tensordict to {tuple(size)}, "
+        "which does not fit into its leaves: in place the batch size stays"
+    )
 
 
 def regrow(node: Any, leaves: Iterable[Any], change: Change | None) -> Any:
@@ -164,6 +192,8 @@ def _pair(key: str, mine: Any, theirs: Any) -> bool:
 
 
 def _inner(node: Any, other: Any, function: Any) -> Any:
+    if node._stacked:
+        return node._from_parts([_inner(part, piece, function) for part, piece in zip(node._parts(), node._parts_of(other))])
     fields, theirs = {}, other._fields()
     for key, value in node._fields().items():
         if key in theirs:
@@ -175,6 +205,10 @@ def _inner(node: Any, other: Any, function: Any) -> Any:
 
 
 def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
+    if node._stacked:
+        fills = default.expand(node.batch_size).unbind(node.stack_dim) if default.ndim else [default] * len(node._parts())
+        rows = zip(node._parts(), node._parts_of(other), fills)
+        return node._from_parts([_outer(part, piece, function, fill) for part, piece, fill in rows])
     mine, theirs = node._fields(), other._fields()
     fields = {}
     for key, value in mine.items():

@@ -14,7 +14,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._ops.waist import Waist, leaves_of, map_leaves, transform
+from tensordict._ops.waist import Waist, leaves_of, map_leaves, solid, transform
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 # `function(leaf, dim, keepdim=..., **options)`, and without `dim` of the whole leaf.
@@ -54,12 +54,12 @@ def reduced(node: Any, dims: tuple[int, ...], keepdim: bool, leaf: Callable[[Any
     batch_size = node.batch_size
     kept = [place for place in range(len(batch_size)) if keepdim or place not in dims]
     sizes = [1 if place in dims else batch_size[place] for place in kept]
-    return Change(leaf, len(batch_size), Size((*lead, *sizes)), [*[None] * len(lead), *kept])
+    return Change(leaf, len(batch_size), Size((*lead, *sizes)), [*[None] * len(lead), *kept], dims)
 
 
 def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `leaf` of each leaf, which gives the batch dimension `dim` another size."""
-    batch_size = node.batch_size
+    node, batch_size = solid(node), node.batch_size
     prefix = Size((*batch_size[:dim], size, *batch_size[dim + 1 :]))
     return transform(node, Change(leaf, len(batch_size), prefix, range(len(batch_size))))
 
@@ -105,6 +105,8 @@ def reduce_tree(
 ) -> Any:
     """`function` over the dimensions that `dim` means: of each leaf, or of all leaves together with `reduce`."""
     keep = keepdim is not NO_DEFAULT and bool(keepdim)
+    if reduce or is_whole(dim) or isinstance(dim, str):
+        node = solid(node)
     if reduce:
         return _over_leaves(node, function, dim, keep, options)
     if is_whole(dim):
@@ -368,8 +370,8 @@ def running(function: Reduction, kind: Callable[..., Any]) -> Callable[..., Any]
             out = function(joined(self, function, at), at)
             return out if return_indices else out[0]
         if return_indices:
-            return unzip(map_leaves(self, lambda leaf: function(leaf, at)), kind)
-        return map_leaves(self, lambda leaf: function(leaf, at)[0])
+            return unzip(map_leaves(solid(self), lambda leaf: function(leaf, at)), kind)
+        return map_leaves(solid(self), lambda leaf: function(leaf, at)[0])
 
     method.__name__ = name
     method.__qualname__ = f"TensorDictBase.{name}"

@@ -64,6 +64,7 @@ class ReprOps:
         @property
         def _names(self) -> Names: ...
         def _fields(self) -> dict[str, Any]: ...
+        def _outline(self) -> Iterable[tuple[str, Any]]: ...
         def is_shared(self) -> bool: ...
 
     def __repr__(self) -> str:
@@ -106,7 +107,7 @@ class ReprOps:
 
     def _repr_fields(self) -> Iterable[tuple[str, Any]]:
         """The fields to print, in their own order."""
-        return self._fields().items()
+        return self._outline()
 
     def _repr_attributes(self) -> list[str]:
         """`name=value` of what a class shows after the attributes that all have."""

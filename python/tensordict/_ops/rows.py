@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tensordict._kernel.native import is_plain
 from tensordict._kernel.ragged import each
-from tensordict._ops.operands import align, check_stays, regrow, with_default
+from tensordict._ops.operands import align, check_grown, check_stays, regrow, settled, with_default
 from tensordict._ops.waist import leaves_of, map_leaves, map_pairs, refill
 from tensordict._types import TensorCollection
 
@@ -122,6 +122,7 @@ def combine(node: Any, one: Function, many: Function | None, *others: Any, stric
             return refill(node, iter(run(leaves_of(node), one, many, other, **options)))
         if many is None and strict and not options and _is_like(node, other):
             return map_pairs(node, other, one)  # one walk where no list of leaves is needed
+    node, others = settled(node, others)
     leaves = leaves_of(node)
     columns, change = align(node, leaves, others, strict)
     return regrow(node, run(leaves, one, many, *columns, **options), change)
@@ -133,6 +134,9 @@ def _is_like(node: Any, other: Any) -> bool:
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
     """`combine` with functions that write into the leaf: gives `node` itself. A tensordict may have more keys than it."""
+    before = node
+    node, others = settled(node, others)
+    check_grown(before, node)
     leaves = leaves_of(node)
     columns, change = align(node, leaves, others, False)
     check_stays(node, change)

@@ -14,7 +14,7 @@ from tensordict._kernel.native import regrouped
 from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import leaves_of, refill, transform
+from tensordict._ops.waist import own_leaves, refill, transform
 from tensordict._types import TensorCollection
 
 
@@ -56,7 +56,14 @@ def wrap(dim: int, dims: int, what: str = "tensordict") -> int:
 def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None = None) -> Any:
     """The leading dimensions as `sizes`, by `Tensor.view`, `Tensor.reshape` or `Tensor.expand`."""
     consumed = len(node.batch_size)
-    leaves = leaves_of(node)
+    came_from = [None] * len(sizes) if origins is None else origins
+    leaves = own_leaves(node)
+    if leaves is None:
+        shares = method is Tensor.view
+        return transform(
+            node,
+            Change(lambda leaf: method(leaf, *sizes, *leaf.shape[consumed:]), consumed, sizes, came_from, None, shares),
+        )
     targets = regrouped(leaves, consumed, sizes)
     if targets is None:
         if has_ragged(leaves):
@@ -64,7 +71,7 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
-    return refill(node, iter(changed), Change(None, consumed, sizes, [None] * len(sizes) if origins is None else origins))  # type: ignore[arg-type]
+    return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
 
 
 def _regroup_ragged(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None) -> Any:
@@ -340,6 +347,9 @@ class ShapeOps(IndexOps):
 
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
     """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
+    if node._stacked:
+        pieces = (Change(cut.leaf, change.consumed, change.prefix, change.origins) for change in changes)
+        return tuple(transform(node, change.piece(place)) for place, change in enumerate(pieces))
     columns = [
         _scatter(part, cut, changes)
         if isinstance(part, TensorCollection)

@@ -119,6 +119,9 @@ class UpdateOps(AccessOps):
                 f"entries; the source lacks {missing}"
             )
         names = self._names if len(source.batch_size) == len(self.batch_size) else None
+        if self._stacked:
+            self._take_members(source.clone() if clone else source)  # type: ignore[attr-defined]
+            return self
         fresh = self._rebuild({}, source.batch_size, self.device, names).update(source, clone=clone)
         for key in list(self._fields()):
             self._del_str(key)
@@ -204,6 +207,10 @@ class _UpdatePlan:
 
     def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
         """Plans the writes of the entries of `source` into `node`."""
+        if node._stacked and isinstance(source, TensorCollection):
+            for part, piece in zip(node._parts(), node._parts_of(source)):
+                self.add(part, piece, keys)
+            return
         entries = _entries(source)
         if self.pending is None and not all([type(key) is str for key, _ in entries]):
             self.pending = []
@@ -241,6 +248,8 @@ class _UpdatePlan:
         if len(path) > 1 and target is not None:
             raise KeyError(f"the entry {path[0]!r} is a {type(target).__name__}: it cannot hold {key_of(path[1:])!r}")
         if self._recurses(target, value):
+            if isinstance(value, TensorCollection) and value._stacked and not target._stacked and not self.inplace:  # type: ignore[attr-defined]
+                target = self._as_stack(node, path[0], target, value)
             self.add(target, value, below)
             return
         if self.clone and hasattr(value, "clone"):
@@ -250,6 +259,15 @@ class _UpdatePlan:
         self.writes.append(write)
         if self.pending is not None and not into:
             self.pending.append((node, path[0], write[2], False))
+
+    def _as_stack(self, node: Any, key: str, target: Any, value: Any) -> Any:
+        """Plans a stack in the place of a node that a stack is written into, whose members may be unlike."""
+        if not self.ignore_lock:
+            node._check_unlocked()
+        parts = target.unbind(value.stack_dim)
+        stack = parts[0]._stack_lazily(parts, value.stack_dim) if parts else value
+        self.writes.append((node, key, stack, False))
+        return stack
 
     def _there(self, node: Any, name: str) -> Any:
         """The entry that will be at `name` of `node`, or None."""
@@ -268,6 +286,8 @@ def _plan_copies(
     node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path = ()
 ) -> None:
     """Collects what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
+    if node._stacked:
+        return _plan_stack(node, source, index, keys, out, above)
     fields = node._fields()
     for key, value in _entries(source):
         path = (key,) if type(key) is str else path_of(key)
@@ -294,6 +314,22 @@ def _plan_copies(
             out.append((target, value))
 
 
+def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path) -> None:
+    """`_plan_copies` for a stack: member by member, or by the stack itself where rows are written."""
+    _check_known(node, source, above)
+    if index is not None:
+        out.append((node, source if keys is None else source.select(*keys)))
+        return
+    for part, piece in zip(node._parts(), node._parts_of(source)):
+        _plan_copies(part, piece, None, keys, out, above)
+
+
+def _check_known(node: Any, source: Any, above: Path) -> None:
+    for key, _ in _entries(source) if not isinstance(source, TensorCollection) else source._outline():  # type: ignore[attr-defined]
+        if key not in node:
+            raise KeyError(f"The key {key_of(above + path_of(key))!r} was not found in the dest tensordict.")
+
+
 def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) -> None:
     if target.is_nested:
         plan_write(key, target, value, index)
@@ -307,7 +343,7 @@ def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) ->
 def write_rows(copies: list[Copy], index: Index) -> None:
     """Writes into the rows at an index."""
     for leaf, value in copies:
-        if leaf.is_nested:
+        if isinstance(leaf, Tensor) and leaf.is_nested:  # it may also be a stack
             write(None, leaf, value, index)
         else:
             leaf[index.key] = value

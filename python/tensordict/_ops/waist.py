@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._kernel.ragged import call, changed, has_ragged
+from tensordict._reexport import stack_lazily
 from tensordict._types import Names, TensorCollection
 
 
@@ -28,6 +29,8 @@ class Waist(TensorCollection):
 
     # Whether `_fields` is the dict of the entries themselves, and `_parts` are its values: then the short ways hold.
     _dict_backed = False
+    # Whether `_parts` are members along a batch dimension, `stack_dim`, which the members do not have.
+    _stacked = False
 
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
@@ -87,6 +90,15 @@ class Waist(TensorCollection):
     def _set_lock(self, locked: bool) -> None:
         """Stores the lock, of this node alone."""
 
+    @classmethod
+    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
+        """The lazy stack of containers that fit, the first of them of this class."""
+        return stack_lazily(items, stack_dim, name)
+
+    def _outline(self) -> Iterable[tuple[str, Any]]:
+        """The entries by name, or where reading one is a copy, something of the same class, shape and dtype in its place."""
+        return self._fields().items()
+
     def _transform(self, change: Change) -> Self:
         """An unlocked container with `change` made to each leaf and node; for those that are not dict-backed."""
         leaf = change.leaf
@@ -131,6 +143,51 @@ def _collect(node: Waist, out: list[Any]) -> None:
             out.append(part)
         else:
             _collect(part, out)  # type: ignore[arg-type]
+
+
+def own_leaves(node: Waist) -> list[Any] | None:
+    """All leaves below `node`, depth first, or None if there is a stack among the nodes: its leaves lack a dimension."""
+    out: list[Any] = []
+    return out if _collect_own(node, out) else None
+
+
+def _collect_own(node: Waist, out: list[Any]) -> bool:
+    if node._stacked:
+        return False
+    for part in node._parts():
+        if not isinstance(part, TensorCollection):
+            out.append(part)
+        elif not _collect_own(part, out):  # type: ignore[arg-type]
+            return False
+    return True
+
+
+def solid(node: Any) -> Any:
+    """`node` itself, or if there is a stack in the tree, the tree with stacked leaves in its place."""
+    if node._stacked:
+        return node._dense(True)
+    if own_leaves(node) is not None:
+        return node
+    return node._from_parts([solid(part) if isinstance(part, TensorCollection) else part for part in node._parts()])
+
+
+def spread(node: Any, value: Any) -> list[Any]:
+    """For each leaf of `leaves_of(node)` what belongs to it of a tensor over the leading batch dimensions."""
+    out: list[Any] = []
+    _spread(node, value, out)
+    return out
+
+
+def _spread(node: Any, value: Any, out: list[Any]) -> None:
+    divided = node._stacked and node.stack_dim < value.ndim
+    parts = node._parts()
+    pieces = value.unbind(node.stack_dim) if divided else None
+    for place, part in enumerate(parts):
+        piece = value if pieces is None else pieces[place]
+        if isinstance(part, TensorCollection):
+            _spread(part, piece, out)
+        else:
+            out.append(piece)
 
 
 def leaves_like(node: Waist, other: Waist) -> list[Any]:

@@ -8,12 +8,16 @@ from typing import Any
 import torch
 
 from tensordict._kernel.registry import TORCH_FUNCTIONS
+from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._ops.waist import map_leaves
+from tensordict._reexport import lazy_stack
 from tensordict.base import TensorDictBase
 
 
 def _stack(input: Any, dim: int = 0, *, out: Any = None) -> Any:
+    if LAZY_LEGACY.value:
+        return lazy_stack(input, dim, out)
     return stack_tensordicts(input, dim, out)
 
 

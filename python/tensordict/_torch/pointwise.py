@@ -14,7 +14,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._ops.operands import align
 from tensordict._ops.pointwise import along
 from tensordict._ops.rows import combine, relock, run
-from tensordict._ops.waist import leaves_like, leaves_of
+from tensordict._ops.waist import leaves_like, leaves_of, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictBase
 
@@ -208,6 +208,7 @@ def loss(function: Function) -> Function:
             options = kwargs if factor is None else {**kwargs, "weight": factor.expand_as(value)}
             return function(value, wanted.expand_as(value), None, None, reduction, *args, **options)
 
+        input = solid(input)
         leaves = leaves_of(input)
         columns, _ = align(input, leaves, (target,) if weight is None else (target, weight), False)
         return _losses(input, iter(run(leaves, leaf, None, *columns)), reduction == "none")

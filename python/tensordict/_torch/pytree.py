@@ -13,15 +13,18 @@ from torch import Size
 from torch.utils import _pytree as pytree
 
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
+from tensordict._lazy import LazyStackedTensorDict
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
-from tensordict._types import Names
+from tensordict._types import Names, TensorCollection
+
+_ENTRY = (torch.Tensor, TensorCollection)
 
 
 class Context:
     """What a flattened node keeps besides its entries. Equal contexts have the same keys, batch dimensions and names."""
 
-    __slots__ = ("batch_size", "device", "keys", "names", "shapes")
+    __slots__ = ("batch_size", "device", "keys", "names", "shapes", "stack")
 
     def __init__(
         self, keys: list[str], batch_size: Size, device: torch.device | None, names: Names, shapes: list[Size | None]
@@ -31,6 +34,7 @@ class Context:
         self.device = device
         self.names = names
         self.shapes = shapes
+        self.stack: Any = None  # of a lazy stack: its dimension, the name of that, its class
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -39,6 +43,7 @@ class Context:
             and len(self.batch_size) == len(other.batch_size)
             and self.names == other.names
             and self.device == other.device
+            and self.stack == other.stack
         )
 
     def __hash__(self) -> int:
@@ -137,6 +142,39 @@ def _follow(value: Any, before: Size, after: Size) -> Any:
 REGISTERED = (TensorDict, _Swapped)
 
 
+def flatten_stack(node: LazyStackedTensorDict) -> tuple[list[Any], Context]:
+    """The stacked entries of a lazy stack, so that a dimension of them is one of the batch; else its members.
+
+    Members that cannot be stacked are given as they are: they can be mapped over, but not along a batch dimension.
+    """
+    dense = node._dense()
+    if dense is None or not node.tensordicts:
+        context = Context([str(place) for place in range(len(node.tensordicts))], node.batch_size, None, None, [])
+        context.stack = (node.stack_dim, node._td_dim_name, type(node))
+        return list(node.tensordicts), context
+    values, context = flatten(dense)
+    context.stack = (node.stack_dim, node._td_dim_name, type(node))
+    return values, context
+
+
+def unflatten_stack(values: Any, context: Context) -> Any:
+    """A lazy stack of other entries; a dense tensordict where their number of batch dimensions is another one."""
+    dim, name, kind = context.stack
+    if not context.shapes and (context.keys or not context.batch_size[dim]):
+        members = list(values)
+        return kind._of(members, dim, name) if members else kind(stack_dim=dim)
+    dense = unflatten(values, context)
+    if dense.batch_size != context.batch_size or not all(isinstance(value, _ENTRY) for value in dense._tensordict.values()):
+        return dense
+    return kind._of(list(dense.unbind(dim)), dim, name)
+
+
+def flatten_stack_with_keys(node: LazyStackedTensorDict) -> tuple[list[tuple[Any, Any]], Context]:
+    """`flatten_stack` with a key for each entry."""
+    values, context = flatten_stack(node)
+    return [(pytree.MappingKey(key), value) for key, value in zip(context.keys, values)], context
+
+
 def register() -> None:
     """Registers the classes with torch's pytrees, unless `EXCLUDE_TD_FROM_PYTREE` is set."""
     if EXCLUDE_FROM_PYTREE.value:
@@ -144,6 +182,13 @@ def register() -> None:
     for kind in REGISTERED:
         name = f"tensordict.{kind.__name__}"
         pytree.register_pytree_node(kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys)
+    pytree.register_pytree_node(
+        LazyStackedTensorDict,
+        flatten_stack,
+        unflatten_stack,
+        serialized_type_name="tensordict.LazyStackedTensorDict",
+        flatten_with_keys_fn=flatten_stack_with_keys,
+    )
 
 
 register()

@@ -1,0 +1,6 @@
+"""Stacks that keep their members: containers whose elements along one batch dimension are tensordicts of their own."""
+
+from tensordict._lazy.functions import dense_stack_tds, lazy_stack, maybe_dense_stack
+from tensordict._lazy.stack import LazyStackedTensorDict
+
+__all__ = ["LazyStackedTensorDict", "dense_stack_tds", "lazy_stack", "maybe_dense_stack"]

@@ -1,0 +1,224 @@
+"""What a change of batch dimensions makes of a lazy stack, by one mechanism for all changes.
+
+The change is made to a tensor that numbers the elements of the batch. Where all elements of the result that have the same
+place along one dimension come from one member, the result is a lazy stack along that dimension, and each of its members is
+made from one member. Otherwise the members are stacked into tensors first, or, where they cannot be, the result is a stack
+of stacks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.index import Index
+from tensordict._ops.waist import transform
+
+_FIRST = 1 << 40  # the number of the first element; what a change puts in from outside is far from it
+
+
+class Places:
+    """Where the elements of a result come from.
+
+    Attributes:
+        member: the member of each element of the result.
+        inner: the number of each element within its member.
+        fresh: whether some elements are put in from outside, as a padding does.
+        view: whether the change only looks at storage in another way.
+    """
+
+    __slots__ = ("fresh", "inner", "member", "view")
+
+    def __init__(self, node: Any, change: Change) -> None:
+        consumed, dim = change.consumed, node.stack_dim
+        size = node.batch_size[:consumed]
+        numbers = torch.arange(_FIRST, _FIRST + math.prod(size)).reshape(size)
+        found = change.leaf(numbers)
+        self.view = found.untyped_storage().data_ptr() == numbers.untyped_storage().data_ptr()
+        found = found - _FIRST
+        outside = (found < 0) | (found >= numbers.numel())
+        self.fresh = not self.view and bool(outside.any())
+        if self.fresh:
+            found = found.masked_fill(outside, 0)
+        below, count = math.prod(size[dim + 1 :]), size[dim]
+        self.member = found // max(below, 1) % max(count, 1)
+        self.inner = found // max(below * count, 1) * below + found % max(below, 1)
+        if self.fresh:
+            self.member = self.member.masked_fill(outside, -1)
+
+    def varying(self) -> list[int]:
+        """The dimensions of the result along which the member differs."""
+        member = self.member
+        out = []
+        for dim, size in enumerate(member.shape):
+            if size > 1 and not torch.equal(member.narrow(dim, 1, size - 1), member.narrow(dim, 0, size - 1)):
+                out.append(dim)
+        return out
+
+    def members(self, dim: int, count: int) -> list[int]:
+        """The member of each place along `dim`; where none is known, that at the same place."""
+        size = self.member.shape[dim]
+        if not self.member.numel():
+            return [place % count for place in range(size)]
+        rows = self.member.movedim(dim, 0).reshape(size, -1).amax(1).tolist()
+        return [min(place, count - 1) if row < 0 else row for place, row in enumerate(rows)]
+
+
+def changed(node: Any, change: Change) -> Any:
+    """An unlocked container: `node`, a lazy stack, with `change` made to it."""
+    dim, members = node.stack_dim, node.tensordicts
+    if dim >= change.consumed:
+        parts = [transform(member, change) for member in members]
+        return node._like(parts, dim - change.consumed + len(change.prefix))
+    if not members or -1 in node.batch_size[: change.consumed]:
+        return _unnumbered(node, change)
+    if change.mixes is not None:
+        return _computed(node, change)
+    places = Places(node, change)
+    at = change.origins.index(dim) if dim in change.origins else None
+    if not places.fresh:
+        varying = places.varying()
+        if len(varying) > 1 or (at is not None and varying not in ([], [at])):
+            return _mixed(node, change, varying)
+        at = varying[0] if varying else at
+    if at is None or not change.prefix[at]:
+        return _mixed(node, change, []) if places.fresh else _from_one(node, change, places)
+    if change.origins[at] is None and change.prefix[at] > len(members) and not change.shares:
+        dense = node._dense()
+        if dense is not None:
+            return transform(dense, change)
+    return node._like(_rows(node, change, places, at), at, change.origins[at] == dim)
+
+
+def _computed(node: Any, change: Change) -> Any:
+    """A change that computes: member by member if it does not compute along the stack, else of the stacked leaves."""
+    dim = node.stack_dim
+    if dim in change.mixes or dim not in change.origins:  # type: ignore[operator]
+        return transform(node._dense(True), change)
+    at = change.origins.index(dim)
+    leaf = change.leaf
+    sub = _inner_change(change, dim, lambda value: leaf(value.unsqueeze(dim)).select(at, 0), at)
+    return node._like([transform(member, sub) for member in node.tensordicts], at)
+
+
+def _unnumbered(node: Any, change: Change) -> Any:
+    """A change of a stack without members, or with members of unlike batch sizes, whose elements cannot be numbered."""
+    members = node.tensordicts
+    if not members:
+        return node._like((), 0) if not change.prefix else node._empty_like(change)
+    raise RuntimeError(
+        f"the members of the {type(node).__name__} have the batch sizes {[member.batch_size for member in members]}: this "
+        "operation needs members of one batch size"
+    )
+
+
+def _divides(node: Any, change: Change, varying: list[int]) -> bool:
+    """Whether a change only divides the stack dimension into several: then the members stay as they are."""
+    if not varying:
+        return False
+    places = Places(node, change)
+    inner = places.inner.movedim(varying, list(range(len(varying)))).flatten(0, len(varying) - 1)
+    whole = torch.arange(inner[0].numel()).reshape(inner.shape[1:])
+    return (
+        places.view
+        and inner.shape[1:] == node.tensordicts[0].batch_size[: change.consumed - 1]
+        and bool((inner == whole).all())
+    )
+
+
+def _mixed(node: Any, change: Change, varying: list[int]) -> Any:
+    """The result where elements of one row come from several members: dense, or else a stack of stacks."""
+    dense = None if change.shares or _divides(node, change, varying) else node._dense()
+    if dense is not None or not varying:
+        return transform(node._dense(True) if dense is None else dense, change)
+    at = varying[0]
+    rows = [changed(node, change.piece(place, at)) for place in range(change.prefix[at])]
+    return rows[0]._stack_lazily(rows, at)
+
+
+def _inner_change(change: Change, dim: int, leaf: Any, at: int | None) -> Change:
+    """What is made of one member: `leaf`, without the dimension `dim` before and, if there is one, `at` afterwards."""
+    prefix = list(change.prefix)
+    origins = [None if origin is None or origin == dim else origin - (origin > dim) for origin in change.origins]
+    if at is not None:
+        del prefix[at], origins[at]
+    return Change(leaf, change.consumed - 1, Size(prefix), origins, change.mixes)
+
+
+def _wide(change: Change, dim: int, count: int) -> Any:
+    """The change of a leaf of a member, as if all members were this one."""
+    leaf = change.leaf
+
+    def call(value: Tensor) -> Tensor:
+        value = value.unsqueeze(dim)
+        return leaf(value.expand(*value.shape[:dim], count, *value.shape[dim + 1 :]))
+
+    return call
+
+
+def _from_one(node: Any, change: Change, places: Places) -> Any:
+    """The result where all elements come from one member."""
+    dim, members = node.stack_dim, node.tensordicts
+    member = members[places.members(0, len(members))[0] if places.member.ndim and places.member.numel() else 0]
+    if places.member.numel():
+        member = members[int(places.member.reshape(-1)[0])]
+        if _is_whole(places.inner, member, change.consumed - 1):
+            return member if places.view or isinstance(change, Index) else member.clone()
+    return transform(member, _inner_change(change, dim, _wide(change, dim, len(members)), None))
+
+
+def _is_whole(inner: Tensor, member: Any, consumed: int) -> bool:
+    """Whether elements are all those of a member in their order."""
+    size = member.batch_size[:consumed]
+    return inner.shape == size and torch.equal(inner, torch.arange(inner.numel()).reshape(size))
+
+
+def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
+    """The members of the result, which is a stack along `at`."""
+    dim, members = node.stack_dim, node.tensordicts
+    chosen = places.members(at, len(members))
+    inner = places.inner.movedim(at, 0)
+    alike = len(inner) < 2 or torch.equal(inner[1:], inner[:1].expand_as(inner[1:]))
+    shares = places.view or isinstance(change, Index)
+    if alike and not places.fresh and _is_whole(inner[0], members[0], change.consumed - 1):
+        return [members[which] if shares else members[which].clone() for which in chosen]
+    if not inner.ndim - 1 and not places.fresh:
+        return [
+            transform(members[which], _inner_change(change, dim, _single(inner[place], members[which], change), at))
+            for place, which in enumerate(chosen)
+        ]
+    if places.view or places.fresh or not places.member.numel():
+        wide = _wide(change, dim, len(members))
+        return [
+            transform(members[which], _inner_change(change, dim, _select(wide, at, place), at))
+            for place, which in enumerate(chosen)
+        ]
+    return [
+        transform(members[which], _inner_change(change, dim, _gather(inner[place], change.consumed - 1), at))
+        for place, which in enumerate(chosen)
+    ]
+
+
+def _single(inner: Tensor, member: Any, change: Change) -> Any:
+    """One element of a leaf, by its number: a view."""
+    at = tuple(int(place) for place in torch.unravel_index(inner, member.batch_size[: change.consumed - 1]))
+    return lambda value: value[at]
+
+
+def _select(wide: Any, at: int, place: int) -> Any:
+    return lambda value: wide(value).select(at, place)
+
+
+def _gather(inner: Tensor, consumed: int) -> Any:
+    """The elements of a leaf at their numbers over its first `consumed` dimensions."""
+
+    def call(value: Tensor) -> Tensor:
+        rows = value.flatten(0, consumed - 1) if consumed else value.unsqueeze(0)
+        picked = rows.index_select(0, inner.reshape(-1).to(value.device))
+        return picked.reshape(*inner.shape, *value.shape[consumed:])
+
+    return call

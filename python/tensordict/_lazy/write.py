@@ -1,0 +1,97 @@
+"""Writes into lazy stacks: what goes to which member."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.index import GENERAL, Index, parse
+from tensordict._kernel.shapes import broadcasts_to
+from tensordict._types import TensorCollection
+
+
+def pieces_of(node: Any, value: Any) -> list[Any]:
+    """What of `value` belongs to each member: slices along the stack dimension, or a number for all of them."""
+    dim, count = node.stack_dim, len(node.tensordicts)
+    if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
+        columns = {key: pieces_of(node, entry) for key, entry in value.items()}
+        return [{key: column[place] for key, column in columns.items()} for place in range(count)]
+    if isinstance(value, TensorCollection):
+        return list(value.unbind(dim))  # type: ignore[attr-defined]
+    if isinstance(value, (list, tuple)):
+        value = torch.stack(list(value)) if value and isinstance(value[0], Tensor) else torch.tensor(value)
+    if not isinstance(value, Tensor) and not hasattr(value, "unbind"):
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            return [value] * count
+    if value.ndim <= dim or (not value.is_nested and value.shape[dim] != count):
+        size = node.batch_size
+        if value.ndim > len(size) or not broadcasts_to(value.shape, size):
+            raise RuntimeError(f"a value of shape {value.shape} cannot be written into a stack of batch size {size}")
+        if not value.ndim:
+            return [value] * count
+        value = value.expand(size)
+    return list(value.unbind(dim))
+
+
+def assign(node: Any, index: Index, value: Any) -> None:
+    """Writes values into the rows at `index`: each member gets the elements that lie in it; all of them, or none."""
+    writes = []
+    for place, key, own in _targets(node, index):
+        writes.append((node.tensordicts[place], key, _rows_of(value, own, index)))
+    for member, key, rows in writes:
+        if key is None:
+            member.update(rows, inplace=True) if isinstance(rows, (TensorCollection, Mapping)) else _fill(member, rows)
+        else:
+            member._assign(key, rows)
+
+
+def _fill(member: Any, value: Any) -> None:
+    member[(slice(None),) * len(member.batch_size) if member.batch_size else ...] = value
+
+
+def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
+    """For each member that `index` meets: its place, the index within it (None for all of it), the index of the rows."""
+    dim, size = node.stack_dim, node.batch_size
+    if not dim and type(index.key) is int:
+        return [(index.key % size[0], None, None)]
+    numbers = torch.arange(math.prod(size)).reshape(size)
+    found = index.leaf(numbers)
+    below, count = math.prod(size[dim + 1 :]), size[dim]
+    member = found // max(below, 1) % max(count, 1)
+    inner = found // max(below * count, 1) * below + found % max(below, 1)
+    out: list[tuple[int, Index | None, Any]] = []
+    rest = Size((*size[:dim], *size[dim + 1 :]))
+    for place in torch.unique(member).tolist():
+        where = member == place
+        own = where.nonzero(as_tuple=True) if where.ndim else None
+        at = torch.unravel_index(inner[where], rest) if rest else ()
+        key = parse(tuple(at) if where.ndim else tuple([int(places) for places in at]), rest) if rest else None
+        if not rest and own is not None:
+            own = tuple([int(places[-1]) for places in own])  # of several elements for one, the last stays
+        out.append((place, key, own))
+    return out
+
+
+def _rows_of(value: Any, own: Any, index: Index) -> Any:
+    """The rows of `value` at places of the result of `index`."""
+    if own is None or not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
+        return value
+    if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
+        return {key: _rows_of(entry, own, index) for key, entry in value.items()}
+    prefix = index.prefix
+    shape: Any = value.shape  # type: ignore[union-attr]
+    if shape[: len(prefix)] != prefix:
+        if not broadcasts_to(shape[: len(prefix)], prefix):
+            raise RuntimeError(f"a value of shape {shape} cannot be written into rows of batch size {prefix}")
+        wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
+        value = value.expand(wide)  # type: ignore[union-attr]
+    return value[own]
+
+
+__all__ = ["GENERAL", "assign", "pieces_of"]
