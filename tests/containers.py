@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorClass, TensorCollection, TensorDict, TensorDictBase, TypedTensorDict
 
 BATCH = (4, 3)
 
@@ -103,12 +103,46 @@ def holds_stack() -> TensorDictBase:
     )
 
 
+class Inner(TensorClass):
+    x: Tensor
+    m: TensorDict | None = None
+
+
+class Outer(TensorClass):
+    a: Tensor
+    n: Inner
+    unset: Tensor | None = None
+
+
+class Typed(TypedTensorDict):
+    a: Tensor
+    n: TensorDict
+
+
+def tensorclass() -> Outer:
+    """With a tensorclass and a tensordict in it."""
+    m = TensorDict({"y": _leaf(4, 3, 2, 5), "z": _leaf(4, 3, 2)}, (4, 3, 2))
+    inner = Inner(_leaf(4, 3), m, batch_size=BATCH)
+    return Outer(_leaf(4, 3, 2), inner, batch_size=BATCH)
+
+
+def holder() -> TensorDict:
+    """A tensordict that holds tensorclasses."""
+    return TensorDict({"a": _leaf(4, 3, 2), "n": Inner(_leaf(4, 3), batch_size=BATCH)}, BATCH)
+
+
+def typed() -> Typed:
+    """A typed tensordict."""
+    return Typed(nested().select("a", "n"), batch_size=BATCH)
+
+
 # A later container adds a line here and is tested with every row.
 CONTAINERS: dict[str, Callable[[], Any]] = {
     maker.__name__: maker
     for maker in (
         *(flat, nested, locked, named, placed, strided, view, gathered),
         *(stacked, stacked_last, stacked_unlike, stacked_twice, holds_stack),
+        *(tensorclass, holder, typed),
     )
 }
 PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered", "stacked_unlike")]
@@ -118,7 +152,7 @@ def leaves(td: Any) -> dict[tuple[str, ...], Tensor]:
     """The leaves by path, read entry by entry."""
     out = {}
     for key, value in td.items():
-        if isinstance(value, TensorDictBase):
+        if isinstance(value, TensorCollection):
             out.update({(key, *path): leaf for path, leaf in leaves(value).items()})
         else:
             out[(key,)] = value
@@ -129,7 +163,7 @@ def nodes(td: Any) -> dict[tuple[str, ...], Any]:
     """The nodes by path, the tensordict itself at the empty one."""
     out = {(): td}
     for key, value in td.items():
-        if isinstance(value, TensorDictBase):
+        if isinstance(value, TensorCollection):
             out.update({(key, *path): node for path, node in nodes(value).items()})
     return out
 
@@ -141,7 +175,7 @@ def check(td: Any) -> None:
     assert len(names) == len(batch)
     for value in td.values():
         assert value.shape[: len(batch)] == batch
-        if isinstance(value, TensorDictBase):
+        if isinstance(value, TensorCollection):
             assert value.names[: len(batch)] == names
             assert value.is_locked or not td.is_locked
             if td.device is not None:
@@ -155,28 +189,34 @@ def same(left: Any, right: Any) -> None:
     """The same keys, batch sizes and leaves (dtype and values), at any depth."""
     assert set(nodes(left)) == set(nodes(right))
     for path, node in nodes(left).items():
-        assert node.batch_size == (right[path] if path else right).batch_size, path
+        assert node.batch_size == nodes(right)[path].batch_size, path
     mine, others = leaves(left), leaves(right)
     assert set(mine) == set(others)
     for path, leaf in mine.items():
         torch.testing.assert_close(leaf, others[path], rtol=0, atol=0, equal_nan=True, msg=str(path))
 
 
+def _identities(found: Callable[[Any], dict[tuple[str, ...], Any]], td: Any) -> dict[tuple[str, ...], int | None]:
+    """What tells an entry from another one; None for entries that are made anew each time they are read."""
+    first, second = found(td), found(td)
+    return {path: id(entry) if second[path] is entry else None for path, entry in first.items()}
+
+
 def snapshot(td: Any) -> Any:
     """What a failing write must leave alone: the entries themselves, their values, and the state of each node."""
     return (
-        {path: (id(leaf), leaf.clone()) for path, leaf in leaves(td).items()},
-        {path: (id(node), node.batch_size, node.names, list(node.keys()), node.is_locked) for path, node in nodes(td).items()},
+        _identities(leaves, td),
+        {path: leaf.clone() for path, leaf in leaves(td).items()},
+        _identities(nodes, td),
+        {path: (node.batch_size, node.names, list(node.keys()), node.is_locked) for path, node in nodes(td).items()},
     )
 
 
 def unchanged(td: Any, before: Any) -> None:
-    assert nodes(td).keys() == before[1].keys()
-    for path, state in before[1].items():
-        node = nodes(td)[path]
-        assert (id(node), node.batch_size, node.names, list(node.keys()), node.is_locked) == state, path
-    now = leaves(td)
-    assert now.keys() == before[0].keys()
-    for path, (identity, value) in before[0].items():
-        assert id(now[path]) == identity, path
-        assert torch.equal(now[path], value), path
+    now = snapshot(td)
+    for mine, earlier in zip(now[::2], before[::2]):
+        assert mine == earlier
+    assert now[3] == before[3]
+    assert now[1].keys() == before[1].keys()
+    for path, value in before[1].items():
+        assert torch.equal(now[1][path], value), path

@@ -22,6 +22,8 @@ from tensordict._kernel.settings import get_defaults_to_none, lazy_legacy, set_g
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._ops.pack import PackLayout
 from tensordict._td import TensorDict
+from tensordict._tensorclass.cls import TensorClass
+from tensordict._tensorclass.decorator import from_dataclass, is_tensorclass, tensorclass
 from tensordict._types import KEY_SEPARATOR, NestedKey, TensorCollection
 from tensordict.base import TensorDictBase
 from tensordict.functional import (
@@ -40,6 +42,7 @@ from tensordict.functional import (
 )
 from tensordict.memmap import MemoryMappedTensor
 from tensordict.testing import assert_allclose_td, assert_close
+from tensordict.typedtensordict import TypedTensorDict
 
 __all__ = [
     "KEY_SEPARATOR",
@@ -47,9 +50,11 @@ __all__ = [
     "MemoryMappedTensor",
     "NestedKey",
     "PackLayout",
+    "TensorClass",
     "TensorCollection",
     "TensorDict",
     "TensorDictBase",
+    "TypedTensorDict",
     "__version__",
     "append_memmap",
     "assert_allclose_td",
@@ -60,6 +65,7 @@ __all__ = [
     "dense_stack_tds",
     "from_any",
     "from_consolidated",
+    "from_dataclass",
     "from_dict",
     "from_module",
     "from_namedtuple",
@@ -76,6 +82,7 @@ __all__ = [
     "is_integer",
     "is_leaf_nontensor",
     "is_tensor_collection",
+    "is_tensorclass",
     "lazy_legacy",
     "lazy_stack",
     "load",
@@ -92,6 +99,7 @@ __all__ = [
     "set_lazy_legacy",
     "set_printoptions",
     "stack",
+    "tensorclass",
     "unpad_sequence",
     "unravel_key",
     "unravel_key_list",

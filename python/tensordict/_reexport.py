@@ -23,6 +23,13 @@ def dense_class() -> Any:
     return TensorDict
 
 
+def non_tensor(value: Any, batch_size: Size = _NO_BATCH, device: Any = None) -> Any:
+    """The holder of a Python object."""
+    from tensordict._nontensor import NonTensorData  # type: ignore[import-not-found]
+
+    return NonTensorData(value, batch_size=batch_size, device=device)
+
+
 def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, device: Any = None, names: Any = None) -> Any:
     """A dict-backed tensordict of fields that fit, unchecked."""
     from tensordict._td import TensorDict

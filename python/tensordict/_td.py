@@ -20,7 +20,7 @@ from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
 from tensordict._ops.waist import change_other, own_leaves, refill
 from tensordict._types import Names, TensorCollection
-from tensordict.base import TensorDictBase
+from tensordict.base import TensorDictBase, TensorDictOps
 
 _allocate = object.__new__
 
@@ -207,7 +207,7 @@ class TensorDict(TensorDictBase):
             if type(value) is Tensor and not value.is_nested:
                 fields[name] = value[key]
             else:
-                fields[name] = value._index(index) if isinstance(value, TensorDictBase) else change_other(value, index)
+                fields[name] = value._index(index) if isinstance(value, TensorDictOps) else change_other(value, index)
         names = self._td_dim_names
         names = None if names is None else index.names(names)
         return self._rebuild(fields, index.shape(self._batch_size), self._device, names)  # type: ignore[return-value]

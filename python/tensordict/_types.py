@@ -44,10 +44,10 @@ class TensorCollection:
 
 T = TypeVar("T", bound=TensorCollection)
 CompatibleType: TypeAlias = Tensor | TensorCollection
-Key: TypeAlias = "str | tuple[Any, ...]"
-Path: TypeAlias = "tuple[str, ...]"
+Key: TypeAlias = str | tuple[Any, ...]
+Path: TypeAlias = tuple[str, ...]
 DeviceType: TypeAlias = torch.device | str | int
 IndexType: TypeAlias = Any
-FilePath: TypeAlias = "str | os.PathLike[str]"
+FilePath: TypeAlias = str | os.PathLike[str]
 Leaf: TypeAlias = Tensor
-Names: TypeAlias = "list[str | None] | None"
+Names: TypeAlias = list[str | None] | None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensordict._convert.anything import AnyConversions
 from tensordict._convert.functions import from_any, from_dict, from_namedtuple, from_struct_array, from_tuple
@@ -44,6 +45,7 @@ from tensordict._types import NO_DEFAULT
 __all__ = [
     "NO_DEFAULT",
     "TensorDictBase",
+    "TensorDictOps",
     "_InplaceWriteError",
     "_KeyThroughLeafError",
     "from_any",
@@ -60,7 +62,7 @@ if not TYPE_CHECKING:
     __getattr__ = resolver(__name__)
 
 
-class TensorDictBase(
+class TensorDictOps(
     RearrangeOps,
     ShapeOps,
     PackOps,
@@ -91,7 +93,7 @@ class TensorDictBase(
     NumpyConversions,
     ModuleConversions,
 ):
-    """The root of all tensordicts. A subclass writes the waist (see `_ops.waist`); every method here stands on it."""
+    """Every method that is written once on the waist (see `_ops.waist`), for tensordicts and tensorclasses alike."""
 
     __slots__ = ()
 
@@ -106,6 +108,15 @@ class TensorDictBase(
                     return candidate(*args, **(kwargs or {}))
             return NotImplemented
         return implementation(*args, **(kwargs or {}))
+
+
+class TensorDictBase(TensorDictOps):
+    """The root of all tensordicts. A subclass writes the waist."""
+
+    __slots__ = ()
+
+    # `TensorDict[str, Tensor]`, as annotations write it
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

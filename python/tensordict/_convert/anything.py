@@ -147,13 +147,17 @@ def build(
 
 def new(cls: Any, device: Any) -> Any:
     """An empty tensordict of the class, or a plain one where the class only makes views."""
-    return (cls if cls._dict_backed else dense_class())(device=as_device(device))
+    return cls._new_empty(as_device(device))
 
 
 class AnyConversions(Waist):
     """`from_any`."""
 
     __slots__ = ()
+
+    @classmethod
+    def _new_empty(cls, device: torch.device | None) -> Any:
+        return (cls if cls._dict_backed else dense_class())(device=device)  # type: ignore[call-arg]
 
     @classmethod
     def from_any(

@@ -43,12 +43,12 @@ def _dict_batch(name: str, batch_size: Any, auto: bool | None, batch_dims: int |
     return batch_of(name, batch_size, False, None)
 
 
-def _plain(value: Any, lists: bool, tensors: bool) -> Any:
+def _plain(value: Any, lists: bool, tensors: bool, retain_none: bool = True) -> Any:
     """An entry as `to_dict` gives it."""
     if isinstance(value, TensorCollection):
         if lists and value.batch_size:  # type: ignore[attr-defined]
-            return [_plain(row, lists, tensors) for row in value.unbind(0)]  # type: ignore[attr-defined]
-        return {key: _plain(entry, lists, tensors) for key, entry in value._fields().items()}  # type: ignore[attr-defined]
+            return [_plain(row, lists, tensors, retain_none) for row in value.unbind(0)]  # type: ignore[attr-defined]
+        return value.to_dict(retain_none=retain_none, convert_tensors=tensors, tolist_first=lists)  # type: ignore[attr-defined]
     return value.tolist() if tensors and isinstance(value, Tensor) else value
 
 
@@ -298,7 +298,7 @@ class PythonConversions(Waist):
             convert_tensors: give the leaves as (nested) lists.
             tolist_first: give each node below as (nested) lists of dicts, one for each element of its batch.
         """
-        return {key: _plain(value, tolist_first, convert_tensors) for key, value in self._fields().items()}
+        return {key: _plain(value, tolist_first, convert_tensors, retain_none) for key, value in self._fields().items()}
 
     def tolist(
         self,

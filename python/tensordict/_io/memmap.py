@@ -14,7 +14,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._io.ragged import remapped
-from tensordict._io.tree import CPU, check_mode, read, write, write_leaf
+from tensordict._io.tree import CPU, INNER, check_mode, read, write, write_leaf
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.native import key_file_name
@@ -452,6 +452,8 @@ def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
         )
         made._rare["prefix"] = folder
         return made
+    if node._wrapped is not None:
+        return node._wrap(_refilled(node._wrapped, leaves, _below(folder, INNER)))
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):
@@ -473,6 +475,9 @@ def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
         for place, part in enumerate(node._parts()):
             _put(part, leaves, _below(folder, str(place)))
         node._rare["prefix"] = folder
+        return
+    if node._wrapped is not None:
+        _put(node._wrapped, leaves, _below(folder, INNER))
         return
     for key, value in list(node._fields().items()):
         if isinstance(value, TensorCollection):

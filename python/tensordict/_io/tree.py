@@ -23,6 +23,9 @@ CPU = torch.device("cpu")
 # the folder of the level, its metadata as JSON, and the keyword arguments of `load`.
 READERS: dict[str, Callable[..., Any]] = {}
 
+# What gives a container the class of that name, which a folder says it has.
+CLASS_READERS: list[Callable[[str, Any], Any]] = []
+
 _MODES = {None: "r+", "r+": "r+", "r": "c"}
 
 
@@ -51,7 +54,14 @@ def _origin(leaf: Any) -> str | None:
     return None
 
 
+# The folder, below that of a container around another one, in which the other one is.
+INNER = "_tensordict"
+
+
 def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ...]:
+    if node._wrapped is not None:
+        kind = type(node)
+        return parent, key, kind.__name__, (), None, after, None, (json.dumps({"_type": str(kind)}), [])
     names = node._names
     if node._stacked:
         return parent, key, type(node).__name__, node.batch_size, names, after, None, (_stack_metadata(node), [])
@@ -93,6 +103,9 @@ class Plan:
         if node._stacked:
             for place, part in enumerate(node._parts()):
                 self._add(number, str(place), part)
+            return
+        if node._wrapped is not None:
+            self._add(number, INNER, node._wrapped)
             return
         for name, value in node._fields().items():
             if type(value) is Tensor and not value.is_nested:
@@ -260,6 +273,8 @@ def _read_other(root: str, level: tuple[Any, ...], **options: Any) -> Any:
     key, folder = level[1], level[3]
     type_name, class_name, text = level[8]
     reader = READERS.get(class_name) or READERS.get(type_name)
+    if reader is None and CLASS_READERS and os.path.isdir(os.path.join(root, folder, INNER)):
+        return CLASS_READERS[0](type_name, read(os.path.join(root, folder, INNER), **options))
     if reader is None:
         where = f"the entry {key!r}" if key else "the root"
         raise RuntimeError(

@@ -38,3 +38,20 @@ def is_leaf_nontensor(cls: type) -> bool:
 TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 # The same for the few that torch writes in Python.
 PYTHON_FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
+
+
+def exposed(entry: Any) -> Any:
+    """What a reader of an entry gets: the Python object of an entry that holds one, else the entry itself."""
+    return entry._exposed() if getattr(type(entry), "_is_non_tensor", False) else entry
+
+
+# Called with each class of containers that a user makes, when it is made.
+CLASS_HOOKS: list[Callable[[Any], None]] = []
+CLASSES: list[Any] = []
+
+
+def new_class(cls: Any) -> None:
+    """Makes a new class of containers known to all that must know it."""
+    CLASSES.append(cls)
+    for hook in CLASS_HOOKS:
+        hook(cls)

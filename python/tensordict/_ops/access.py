@@ -149,9 +149,9 @@ class AccessOps(Waist):
         """The write of a new branch: its nodes are made and filled before the first is attached."""
         if not ignore_lock:
             node._check_unlocked()
-        leaf_node = branch = node._rebuild({}, node.batch_size, node.device, node._names)
+        leaf_node = branch = node._below()
         for key in path[1:-1]:
-            below = leaf_node._rebuild({}, node.batch_size, node.device, node._names)
+            below = leaf_node._below()
             leaf_node._set_str(key, below)
             leaf_node = below
         leaf_node._set_str(path[-1], coerce(leaf_node, path[-1], item, non_blocking))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -62,6 +62,7 @@ def quantized(dtype: torch.dtype) -> Callable[..., Any]:
 
 def cast_leaves(node: Any, leaf: Callable[[Any], Any], chosen: Filter | None) -> Any:
     """A tree like `node` with `leaf` of each leaf, or of those that a filter chooses; with the lock of `node`."""
+    chosen = node._cast_filter if chosen is None else chosen
     return relock(map_leaves(node, leaf) if chosen is None else _cast_chosen(node, leaf, chosen, ()), node)
 
 
@@ -81,6 +82,9 @@ class CastOps(Waist):
     """The casts."""
 
     __slots__ = ()
+
+    # What is cast where a call does not say so.
+    _cast_filter: ClassVar[Filter | None] = None
 
     def type(self, dst_type: Any, *, cast_filter: Filter | None = None) -> Self:
         """`torch.Tensor.type` of each leaf.

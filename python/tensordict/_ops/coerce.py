@@ -57,12 +57,14 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
         RuntimeError: the leading dimensions of `value` are not the batch size of `node`.
         TypeError: `value` is of a type that a tensordict cannot hold.
     """
+    if node._schema is not None:
+        value = node._schema.admit(node, key, value)
     if isinstance(value, Tensor):
         return _coerce_tensor(node, key, value, non_blocking)
     if isinstance(value, TensorCollection):
         return coerce_node(node, value, non_blocking)
     if isinstance(value, Mapping):
-        child = node._rebuild({}, node.batch_size, node.device, node._names)
+        child = node._below()
         fill(child, value, non_blocking)
         return child
     if isinstance(value, np.ndarray) and value.dtype.names is not None:

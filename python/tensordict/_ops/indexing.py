@@ -165,8 +165,8 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     inner = len(index.prefix)
     if isinstance(item, (TensorCollection, Mapping)):
         if not isinstance(item, TensorCollection):
-            item = node._rebuild({}, index.shape(node.batch_size)).update(item)
-        child = node._rebuild({}, Size((*outer, *item.batch_size[inner:])), node.device)
+            item = node._below()._rebuild({}, index.shape(node.batch_size)).update(item)
+        child = node._below()._rebuild({}, Size((*outer, *item.batch_size[inner:])), node.device)
         for name, below in item._fields().items():
             child._set_str(name, fresh_rows(node, index, name, below))
         return child

@@ -24,7 +24,7 @@ def _columns(items: Sequence[Any]) -> list[list[Any]]:
 
 def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
     """The join by one native call for each node, or None where a node is not dict-backed or a leaf is not plain."""
-    if not all([item._dict_backed for item in {type(item): item for item in items}.values()]):
+    if not all([item._dict_backed for item in items]):
         return None
     fields = [item._fields() for item in items]
     first = fields[0]

@@ -45,7 +45,7 @@ class LikeOps(Waist):
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
-        return solid(self.clone())
+        return _unwrapped(solid(_unwrapped(self.clone())))
 
     def empty(
         self, recurse: bool = False, *, batch_size: Any = None, device: Any = NO_DEFAULT, names: Any = NO_DEFAULT
@@ -164,3 +164,13 @@ def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any
     device = as_device(options["device"]) if options.get("device") is not None else node.device
     names = node._names if len(batch_size) == len(node.batch_size) else None
     return node._rebuild(fields, batch_size, device, names)
+
+
+def _unwrapped(node: Any) -> Any:
+    """The containers that tensorclasses are around, at every depth, in place of the tensorclasses."""
+    if node._wrapped is not None:
+        return _unwrapped(node._wrapped)
+    for key, value in node._fields().items() if node._dict_backed else ():
+        if isinstance(value, TensorCollection):
+            node._set_str(key, _unwrapped(value))
+    return node

@@ -227,7 +227,8 @@ class _UpdatePlan:
         """The short way for an update that stores the values of a source with string keys."""
         locked = node.is_locked and not self.ignore_lock
         batch_size, writes = node.batch_size, self.writes
-        dims = len(batch_size) if node.device is None else -1  # with a device tensors may have to move
+        # with a device tensors may have to move, with a schema the key may be none of its fields
+        dims = len(batch_size) if node.device is None and node._schema is None else -1
         fitting: Size | None = None  # the last shape that was found to fit
         for key, value in entries:
             if type(value) is not Tensor or locked or dims < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Size, Tensor
@@ -32,6 +32,12 @@ class Waist(TensorCollection):
     # Whether `_parts` are members along a batch dimension, `stack_dim`, which the members do not have.
     _stacked = False
 
+    # The container that this one only gives a class to, which is saved in a folder below its own; None for all others.
+    _wrapped: Any = None
+
+    # What a container with declared fields makes of a value: `_schema.admit(node, key, value)`; None for all others.
+    _schema: ClassVar[Any] = None
+
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
         """The entries of the first level, by name. Not to be written to."""
@@ -53,6 +59,10 @@ class Waist(TensorCollection):
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
     ) -> Any:
         """An unlocked container of other fields, taken as they are."""
+
+    def _below(self) -> Any:
+        """An empty, unlocked node to be held by this one."""
+        return self._rebuild({}, self.batch_size, self.device, self._names)
 
     @abstractmethod
     def _parts(self) -> Iterable[Any]:

@@ -12,7 +12,7 @@ from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._ops.waist import map_leaves
 from tensordict._reexport import lazy_stack
-from tensordict.base import TensorDictBase
+from tensordict.base import TensorDictBase, TensorDictOps
 
 
 def _stack(input: Any, dim: int = 0, *, out: Any = None) -> Any:
@@ -83,7 +83,7 @@ TORCH_FUNCTIONS.update({function: like(function) for function in LIKE})
 
 
 def _where(condition: Any, input: Any, other: Any, *, out: Any = None) -> Any:
-    if isinstance(input, TensorDictBase):
+    if isinstance(input, TensorDictOps):
         return input.where(condition, other, out=out)
     return other.where(condition.logical_not(), input, out=out)
 

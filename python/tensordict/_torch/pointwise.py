@@ -16,7 +16,7 @@ from tensordict._ops.pointwise import along
 from tensordict._ops.rows import combine, relock, run
 from tensordict._ops.waist import leaves_like, leaves_of, solid
 from tensordict._types import TensorCollection
-from tensordict.base import TensorDictBase
+from tensordict.base import TensorDictOps
 
 Function = Callable[..., Any]
 
@@ -164,7 +164,7 @@ def binary(name: str | None, reverse: str | None, function: Function) -> Functio
     """`function` of two operands: by the method `name` or `reverse` of the one that is a tensordict, else of each leaf."""
 
     def call(input: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(input, TensorDictBase):
+        if isinstance(input, TensorDictOps):
             if name is not None and not args and "rounding_mode" not in kwargs:
                 return getattr(input, name)(other, **kwargs)
             return relock(combine(input, lambda leaf, beside: function(leaf, beside, *args, **kwargs), None, other), input)
@@ -200,7 +200,7 @@ def loss(function: Function) -> Function:
         **kwargs: Any,
     ) -> Any:
         reduction = _reduction(size_average, reduce, reduction)
-        if not isinstance(input, TensorDictBase) or not isinstance(target, (TensorCollection, Tensor)):
+        if not isinstance(input, TensorDictOps) or not isinstance(target, (TensorCollection, Tensor)):
             given = f"{type(input).__name__} and {type(target).__name__}"
             raise TypeError(f"a loss takes a tensordict, and a tensordict or tensor as its target; got {given}")
 
@@ -243,14 +243,14 @@ def _with_stacklevel(function: Function) -> Function:
 
 
 def _allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
-    node, beside = (input, other) if isinstance(input, TensorDictBase) else (other, input)
+    node, beside = (input, other) if isinstance(input, TensorDictOps) else (other, input)
     leaves = leaves_of(node)
     columns, _ = align(node, leaves, (beside,), True)
     return all(run(leaves, lambda leaf, value: torch.allclose(leaf, value, *args, **kwargs), None, *columns))
 
 
 def _equal(input: Any, other: Any) -> bool:
-    if not isinstance(input, TensorDictBase) or not isinstance(other, TensorCollection):
+    if not isinstance(input, TensorDictOps) or not isinstance(other, TensorCollection):
         raise TypeError(f"torch.equal takes two tensordicts, got {type(input).__name__} and {type(other).__name__}")
     if input.batch_size != other.batch_size:  # type: ignore[attr-defined]
         return False

@@ -12,6 +12,7 @@ import torch
 from torch import Size
 from torch.utils import _pytree as pytree
 
+from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._swapped import _Swapped
@@ -138,6 +139,30 @@ def _follow(value: Any, before: Size, after: Size) -> Any:
     return TensorDict._new(fields, Size(after + value._batch_size[len(before) :]), value._device)
 
 
+def flatten_wrapper(node: Any) -> tuple[list[Any], Any]:
+    """The container in a tensorclass, and its class."""
+    return [node._tensordict], type(node)
+
+
+def flatten_wrapper_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """`flatten_wrapper` with a key."""
+    return [(pytree.GetAttrKey("_tensordict"), node._tensordict)], type(node)
+
+
+def unflatten_wrapper(values: Any, cls: Any) -> Any:
+    """A tensorclass around another container, or around what torch put in its place."""
+    (inner,) = values
+    return cls._wrap(inner)
+
+
+def register_wrapper(cls: Any) -> None:
+    """Registers a class of containers around others."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    pytree.register_pytree_node(
+        cls, flatten_wrapper, unflatten_wrapper, serialized_type_name=name, flatten_with_keys_fn=flatten_wrapper_with_keys
+    )
+
+
 # The classes that are registered: `TensorDict`, and what a swap gives in its place.
 REGISTERED = (TensorDict, _Swapped)
 
@@ -189,6 +214,9 @@ def register() -> None:
         serialized_type_name="tensordict.LazyStackedTensorDict",
         flatten_with_keys_fn=flatten_stack_with_keys,
     )
+    for cls in CLASSES:
+        register_wrapper(cls)
+    CLASS_HOOKS.append(register_wrapper)
 
 
 register()

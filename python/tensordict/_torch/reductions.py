@@ -15,7 +15,7 @@ from tensordict._ops.autograd import grad, only
 from tensordict._ops.reductions import batch_dim, over_one, reduce_tree, resized, unzip
 from tensordict._ops.waist import leaves_like, leaves_of, map_leaves, refill, solid
 from tensordict._types import TensorCollection
-from tensordict.base import TensorDictBase
+from tensordict.base import TensorDictBase, TensorDictOps
 
 
 def extremum(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,7 +25,7 @@ def extremum(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         second = dim if isinstance(dim, (Tensor, TensorCollection)) else other
         if second is None:
             return method(input, dim, keepdim)
-        if isinstance(input, TensorDictBase):
+        if isinstance(input, TensorDictOps):
             return getattr(input, name)(second)
         return getattr(second, name)(input)
 

@@ -1,0 +1,1 @@
+"""Tensorclasses: dataclasses of tensors that share batch dimensions."""

@@ -1,0 +1,124 @@
+"""The waist over another container: what is shared by all classes that give a container declared fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Size
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.index import Index
+from tensordict._ops.waist import Waist
+from tensordict._td import TensorDict
+from tensordict._types import Names
+
+_allocate = object.__new__
+
+
+class Wrapper(Waist):
+    """A container that keeps its entries in another one, `_tensordict`, and wraps again what that one gives.
+
+    The wrapped container may be of any kind: a dict, a lazy stack, a mapped folder.
+    """
+
+    __slots__ = ()
+
+    _tensordict: Any
+
+    @classmethod
+    def _wrap(cls, inner: Any) -> Self:
+        """A container of this class around `inner`, which is not copied and whose keys must be those of the class."""
+        self = _allocate(cls)
+        object.__setattr__(self, "_tensordict", inner)
+        return self
+
+    @property
+    def _dict_backed(self) -> bool:  # type: ignore[override]
+        return self._tensordict._dict_backed
+
+    def _fields(self) -> dict[str, Any]:
+        return self._tensordict._fields()
+
+    def _get_str(self, key: str) -> Any:
+        return self._tensordict._get_str(key)
+
+    def _set_str(self, key: str, value: Any) -> None:
+        self._tensordict._set_str(key, value)
+
+    def _del_str(self, key: str) -> None:
+        self._tensordict._del_str(key)
+
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> Self:
+        return self._wrap(self._tensordict._rebuild(fields, batch_size, device, names))
+
+    @classmethod
+    def _new_empty(cls, device: torch.device | None) -> Self:
+        return cls._wrap(TensorDict._new({}, Size(()), device))
+
+    def _below(self) -> Any:
+        return self._tensordict._below()
+
+    def _parts(self) -> Iterable[Any]:
+        return self._tensordict._parts()
+
+    def _parts_of(self, other: Any) -> list[Any]:
+        return self._tensordict._parts_of(other._tensordict if isinstance(other, Wrapper) else other)
+
+    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
+        return self._wrap(self._tensordict._from_parts(parts, change))
+
+    def _transform(self, change: Change) -> Self:
+        return self._wrap(self._tensordict._transform(change))
+
+    def _index(self, index: Index) -> Self:
+        return self._wrap(self._tensordict._index(index))
+
+    def _assign(self, index: Index, value: Any) -> None:
+        self._tensordict._assign(index, value._tensordict if isinstance(value, Wrapper) else value)
+
+    def _wrote(self, leaves: list[Any]) -> None:
+        self._tensordict._wrote(leaves)
+
+    def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
+        self._tensordict._write_str(key, value, non_blocking)
+
+    def _set_batch_size(self, batch_size: Size) -> None:
+        self._tensordict._set_batch_size(batch_size)
+
+    def _set_device(self, device: torch.device | None) -> None:
+        self._tensordict._set_device(device)
+
+    def _set_names(self, names: Names) -> None:
+        self._tensordict._set_names(names)
+
+    def _set_lock(self, locked: bool) -> None:
+        self._tensordict._set_lock(locked)
+
+    @property
+    def _names(self) -> Names:
+        return self._tensordict._names
+
+    @property
+    def _batch_size(self) -> Size:
+        return self._tensordict._batch_size
+
+    @property
+    def _device(self) -> torch.device | None:
+        return self._tensordict._device
+
+    @property
+    def _is_locked(self) -> bool:
+        return self._tensordict._is_locked
+
+    @property
+    def _extra(self) -> dict[str, Any] | None:  # type: ignore[override]
+        return self._tensordict._extra
+
+    @property
+    def _rare(self) -> dict[str, Any]:
+        return self._tensordict._rare
