@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.containers import CONTAINERS, leaves, nodes, same
 
 import tensordict
-from tensordict import TensorDict
+from tensordict import TensorCollection, TensorDict
 from tensordict._kernel import native
 from tensordict._polyfills import consolidate as twin
 
@@ -49,7 +49,7 @@ def holds(td: Any) -> None:
 
     def check(node: Any, level: Any) -> None:
         for key, value in node.items():
-            if isinstance(value, TensorDict):
+            if isinstance(value, TensorCollection):
                 check(value, level[key])
                 continue
             dtype, shape, start, stop, pad = level["leaves"][key]
