@@ -271,6 +271,14 @@ class TestElsewhere:
             assert type(found) is type(found.below) is Node
             assert torch.equal(found.value, made.value)
 
+    def test_pickles_of_consolidated(self):
+        for made in (pair(), TensorDict(p=pair(), batch_size=[3])):
+            packed = made.consolidate()
+            again = pickle.loads(pickle.dumps(packed))
+            assert type(again) is type(made)
+            assert (again == made).all()
+        assert type(again["p"]) is Pair
+
     def test_missing_class(self, tmp_path):
         pair().memmap(tmp_path)
         meta = tmp_path / "meta.json"

@@ -141,7 +141,8 @@ class ConsolidateOps(Waist):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         places = _places(self)
-        if places is None or type(self._rebuild({}, self.batch_size)) is not type(self) or _reserved_key(self) is not None:
+        plain = type(self._rebuild({}, self.batch_size)) is type(self) and not _holds_classes(self)
+        if places is None or not plain or _reserved_key(self) is not None:
             return super().__reduce_ex__(protocol)
         buffer = self._rare["buffer"]
         return _rebuild_tensordict_files_consolidated, (_describe(self, *places, iter(buffer.locks)), buffer.storage)
@@ -328,6 +329,13 @@ def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterat
             size = value.numel() * value.itemsize
             leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
     return {"cls": _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+
+
+def _holds_classes(node: Any) -> bool:
+    """Whether a tensorclass is in the tree: the metadata has no place for its class."""
+    return node._wrapped is not None or any(
+        _holds_classes(value) for value in node._fields().values() if isinstance(value, TensorCollection)
+    )
 
 
 def _reserved_key(node: Any) -> str | None:
