@@ -13,11 +13,11 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
-from tensordict._ops.access import descend
+from tensordict._ops.access import descend, holder_of
 from tensordict._ops.indexing import fresh_rows
-from tensordict._ops.waist import refill
+from tensordict._ops.waist import own_leaves, refill
 from tensordict._td import TensorDict
-from tensordict._types import IndexType, Key, Names, TensorCollection
+from tensordict._types import IndexType, Key, Names, Path, TensorCollection
 from tensordict.base import TensorDictBase
 
 
@@ -72,11 +72,23 @@ class _SubTensorDict(TensorDictBase):
         return self._view(self._source._get_str(key))
 
     def _set_str(self, key: str, value: Any) -> None:
+        if self._source._stacked:
+            self._source._assign(self._parsed, {key: value})
+            return
         target = self._source._fields().get(key)
         if target is None:
             if self._source.is_locked:
                 raise RuntimeError(LOCKED.format(name=type(self).__name__))
             self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
+        else:
+            self._store(target, value)
+
+    def _store_at(self, path: Path, value: Any) -> None:
+        """Writes into the rows of the parent's entry at a path."""
+        holder, last = holder_of(self._source, path)
+        target = holder._get_str(last)
+        if holder._stacked and not isinstance(target, TensorCollection):  # a copy of what the members have
+            holder._assign(self._parsed, {last: value})
         else:
             self._store(target, value)
 
@@ -120,10 +132,13 @@ class _SubTensorDict(TensorDictBase):
     # Writes into entries: rows that are copies of the parent's would lose them.
 
     def _wrote(self, leaves: list[Any]) -> None:
-        if self._parsed.kind != VIEW:
+        if self._parsed.kind != VIEW or own_leaves(self._source) is None:
             self._source._assign(self._parsed, refill(self._plain(), iter(leaves)))
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
+        if self._source._stacked:
+            self._source._assign(self._parsed, {key: value})
+            return
         self._store(self._source._get_str(key), value)
 
     def update_(self, input_dict_or_td: Any = None, clone: bool = False, **kwargs: Any) -> Self:
@@ -140,11 +155,11 @@ class _SubTensorDict(TensorDictBase):
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
         rows = descend(self, path_of(key)).clone()
         rows[index] = value
-        self._store(descend(self._source, path_of(key)), rows)
+        self._store_at(path_of(key), rows)
         return self
 
     def fill_(self, key: Key, value: Any) -> Self:
-        self._store(descend(self._source, path_of(key)), value)
+        self._store_at(path_of(key), value)
         return self
 
     def _set_data(self, value: Any) -> None:

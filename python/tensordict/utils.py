@@ -14,6 +14,7 @@ from tensordict._kernel.index import without_ellipsis as convert_ellipsis_to_idx
 from tensordict._kernel.log import logger
 from tensordict._kernel.native import unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
+from tensordict._kernel.settings import lazy_legacy, set_lazy_legacy
 from tensordict._kernel.shapes import expand_as_right, expand_right
 from tensordict._kernel.timing import timeit
 from tensordict._old_names import resolver
@@ -48,10 +49,12 @@ __all__ = [
     "is_inexact",
     "is_integer",
     "isin",
+    "lazy_legacy",
     "logger",
     "parse_tensor_dict_string",
     "print_directory_tree",
     "remove_duplicates",
+    "set_lazy_legacy",
     "set_printoptions",
     "timeit",
     "unravel_key",

@@ -197,6 +197,18 @@ def test_writes_through_views(view):
     assert not (td[2]["a"] == 0).any()
 
 
+@pytest.mark.parametrize("index", [1, slice(1, 3), [0, 3], (slice(None), 2)], ids=str)
+def test_writes_through_sub_tensordicts(index):
+    td, wanted = lazy_stack(members(), 1), dense(lazy_stack(members(), 1))
+    for target in (td, wanted):
+        rows = target._get_sub_tensordict(index)
+        rows["a"] = torch.zeros_like(rows["a"])
+        rows.fill_("n", 5)
+        rows.add_(1)
+        rows["new"] = torch.ones_like(rows["a"])
+    same(dense(td), wanted)
+
+
 def test_writes_reach_the_members():
     rows = members()
     td = lazy_stack(rows, 1)

@@ -87,10 +87,6 @@ def changed(node: Any, change: Change) -> Any:
         at = varying[0] if varying else at
     if at is None or not change.prefix[at]:
         return _mixed(node, change, []) if places.fresh else _from_one(node, change, places)
-    if change.origins[at] is None and change.prefix[at] > len(members) and not change.shares:
-        dense = node._dense()
-        if dense is not None:
-            return transform(dense, change)
     return node._like(_rows(node, change, places, at), at, change.origins[at] == dim)
 
 
@@ -101,8 +97,13 @@ def _computed(node: Any, change: Change) -> Any:
         return transform(node._dense(True), change)
     at = change.origins.index(dim)
     leaf = change.leaf
-    sub = _inner_change(change, dim, lambda value: leaf(value.unsqueeze(dim)).select(at, 0), at)
+    sub = _inner_change(change, dim, lambda value: _selected(leaf(value.unsqueeze(dim)), at), at)
     return node._like([transform(member, sub) for member in node.tensordicts], at)
+
+
+def _selected(result: Any, at: int) -> Any:
+    """The only element of a result along `at`; of a pair, such as values and places, those of both."""
+    return result.select(at, 0) if isinstance(result, Tensor) else type(result)([part.select(at, 0) for part in result])
 
 
 def _unnumbered(node: Any, change: Change) -> Any:

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel import ragged
 from tensordict._kernel.change import Change
-from tensordict._kernel.errors import LOCKED, missing_key
+from tensordict._kernel.errors import missing_key
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.native import stack_dicts
 from tensordict._lazy.moves import changed
@@ -444,8 +444,7 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def insert(self, index: int, tensordict: Any) -> None:
         """Adds a member before the one at `index`; raises as `append` does."""
-        if self.is_locked:
-            raise RuntimeError(LOCKED.format(name=type(self).__name__))
+        self._check_unlocked()
         _check_member(self, tensordict)
         self.tensordicts.insert(index, tensordict)
 
@@ -454,8 +453,7 @@ class LazyStackedTensorDict(TensorDictBase):
         if isinstance(tensordict, TensorCollection):
             tensordict = tensordict.unbind(self.stack_dim)  # type: ignore[attr-defined]
         items = list(tensordict)
-        if self.is_locked:
-            raise RuntimeError(LOCKED.format(name=type(self).__name__))
+        self._check_unlocked()
         for item in items:
             _check_member(self, item)
         self.tensordicts.extend(items)

@@ -88,7 +88,10 @@ def _rows_of(value: Any, own: Any, index: Index) -> Any:
     shape: Any = value.shape  # type: ignore[union-attr]
     if shape[: len(prefix)] != prefix:
         if not broadcasts_to(shape[: len(prefix)], prefix):
-            raise RuntimeError(f"a value of shape {shape} cannot be written into rows of batch size {prefix}")
+            raise RuntimeError(
+                f"indexed destination TensorDict batch size is {prefix} (index={index.key}), which differs from the source "
+                f"batch size {shape}"
+            )
         wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
         value = value.expand(wide)  # type: ignore[union-attr]
     return value[own]

@@ -88,6 +88,10 @@ class AutogradOps(Waist):
 
     @grad.setter
     def grad(self, value: Any) -> None:
+        if self._stacked and value is not None:
+            for part, piece in zip(self._parts(), self._parts_of(value)):
+                part.grad = piece
+            return
         leaves = leaves_of(self)
         if value is None:
             _assign(leaves, "grad", [None] * len(leaves))
@@ -182,6 +186,11 @@ def _assign(leaves: list[Any], name: str, values: list[Any]) -> None:
 
 
 def _gradients(node: Any) -> Any:
+    if node._stacked:
+        parts = [_gradients(part) for part in node._parts()]
+        if all([part is None for part in parts]):
+            return None
+        return node._from_parts([mine.empty() if part is None else part for mine, part in zip(node._parts(), parts)])
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):

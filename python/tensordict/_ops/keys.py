@@ -202,7 +202,7 @@ class KeyOps(AccessOps):
         node._check_unlocked()
         child = node._rebuild({}, node.batch_size, node.device, node._names)
         node._set_str(name, child)
-        return child
+        return node._get_str(name)
 
     def filter_empty_(self) -> Self:
         """Removes the nodes below that hold no leaf."""
@@ -228,7 +228,7 @@ class KeyOps(AccessOps):
         self._check_unlocked()
         if self._stacked:
             if safe and new_key in self:
-                raise KeyError(f"key {key_of(path_of(new_key))} already present in {type(self).__name__}.")
+                raise KeyError(f"key {key_of(path_of(new_key))} already present in TensorDict.")
             for part in self._parts():
                 part.rename_key_(old_key, new_key)
             return self
