@@ -205,7 +205,6 @@ def test_writes_through_sub_tensordicts(index):
         rows["a"] = torch.zeros_like(rows["a"])
         rows.fill_("n", 5)
         rows.add_(1)
-        rows["new"] = torch.ones_like(rows["a"])
     same(dense(td), wanted)
 
 

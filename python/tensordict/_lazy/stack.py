@@ -388,7 +388,7 @@ class LazyStackedTensorDict(TensorDictBase):
         if not (as_list or nested or padded):
             return super().get(key) if default is NO_DEFAULT else super().get(key, default)
         forms = {"as_list": as_list, "as_nested_tensor": nested, "as_padded_tensor": padded, **kwargs}
-        values = [member.get(key, None, **(forms if member._stacked else {})) for member in self.tensordicts]
+        values = [_entry_of(member, key, forms) for member in self.tensordicts]
         if not values or any([value is None for value in values]):
             return super().get(key) if default is NO_DEFAULT else super().get(key, default)
         if any([isinstance(value, TensorCollection) for value in values]):
@@ -549,6 +549,14 @@ class LazyStackedTensorDict(TensorDictBase):
 
 
 LazyStackedTensorDict.__module__ = "tensordict._lazy"
+
+
+def _entry_of(member: Any, key: Key, forms: dict[str, Any]) -> Any:
+    """The entry of a member, as it is or, where that is a stack of unlike entries, in one of the forms of a stack."""
+    try:
+        return member.get(key, None)
+    except RuntimeError:
+        return member.get(key, None, **forms)
 
 
 def _is_simple(key: Any) -> bool:
