@@ -145,7 +145,9 @@ CONTAINERS: dict[str, Callable[[], Any]] = {
         *(tensorclass, holder, typed),
     )
 }
-PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered", "stacked_unlike")]
+# What is read from these is a copy.
+STACKS = ("stacked", "stacked_last", "stacked_unlike", "stacked_twice", "holds_stack")
+PLAIN = [name for name in CONTAINERS if name not in ("strided", "view", "gathered", *STACKS)]
 
 
 def leaves(td: Any) -> dict[tuple[str, ...], Tensor]:

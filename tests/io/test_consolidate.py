@@ -48,7 +48,8 @@ def holds(td: Any) -> None:
     storage, known = buffer_of(td), []
 
     def check(node: Any, level: Any) -> None:
-        for key, value in node.items():
+        members = getattr(node, "tensordicts", None)
+        for key, value in node.items() if members is None else zip(map(str, range(len(members))), members):
             if isinstance(value, TensorCollection):
                 check(value, level[key])
                 continue

@@ -244,7 +244,7 @@ class TestFromList:
         with pytest.raises(RuntimeError, match="empty"):
             TensorDict.from_list([])
         with pytest.raises(RuntimeError, match="shapes"):
-            TensorDict.from_list([{"a": torch.ones(3)}, {"a": torch.ones(4)}])
+            TensorDict.from_list([{"a": torch.ones(3)}, {"a": torch.ones(4)}], lazy=False)
 
 
 class TestCopies:

@@ -96,7 +96,7 @@ def agree(out: Any, td: Any, leaf: Any) -> None:
         torch.testing.assert_close(leaves(out)[path], leaf(value), rtol=0, atol=0, msg=str(path))
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("container", [name for name in CONTAINERS if name != "stacked_unlike"])
 @pytest.mark.parametrize("name", ROWS)
 def test_leaf_by_leaf(name, container):
     row, td = ROWS[name], CONTAINERS[container]()

@@ -18,12 +18,13 @@ from tensordict._io.memmap import in_background
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Waist, leaves_of, refill
-from tensordict._reexport import plain_tensordict
+from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
 
 _CPU = torch.device("cpu")
 _CLASS = "TensorDict"
+_STACK = "LazyStackedTensorDict"
 # What else a level of the metadata has, beside its nested levels: these have no such names.
 _RESERVED = ("cls", "non_tensors", "leaves", "cls_metadata")
 
@@ -209,9 +210,16 @@ def _copied(node: Any, leaves: list[Tensor], allocate: Any) -> tuple[Tensor, lis
     return storage, views
 
 
+def _entries(node: Any) -> list[tuple[str, Any]]:
+    """The entries by name; the members of a stack by their numbers."""
+    if node._stacked:
+        return [(str(place), part) for place, part in enumerate(node._parts())]
+    return list(node._fields().items())
+
+
 def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
     """Which leaf is no dense tensor."""
-    for key, value in node._fields().items():
+    for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             found = _odd_leaf(value, (*path, key))
             if found is not None:
@@ -279,7 +287,7 @@ def _locks(node: Any) -> Iterator[bool]:
 
 
 def _put(node: Any, views: Iterator[Tensor]) -> None:
-    for key, value in list(node._fields().items()):
+    for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             _put(value, views)
         else:
@@ -315,32 +323,40 @@ def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bo
 def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     nested: dict[str, Any] = {}
-    about = {
-        "device": None if node.device is None else str(node.device),
-        "names": list(node.names),
-        "batch_size": list(node.batch_size),
-        "is_locked": next(locks, False),
-    }
-    for key, value in node._fields().items():
+    about = (
+        _about_stack(node)
+        if node._stacked
+        else {
+            "device": None if node.device is None else str(node.device),
+            "names": list(node.names),
+            "batch_size": list(node.batch_size),
+        }
+    )
+    about["is_locked"] = next(locks, False)
+    for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             nested[key] = _level(value, starts, stops, locks)
         else:
             start, stop = next(starts), next(stops)
             size = value.numel() * value.itemsize
             leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
-    return {"cls": _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+    return {"cls": _STACK if node._stacked else _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+
+
+def _about_stack(node: Any) -> dict[str, Any]:
+    return {"stack_dim": node.stack_dim, "stack_dim_name": None if node._names is None else node._names[node.stack_dim]}
 
 
 def _holds_classes(node: Any) -> bool:
     """Whether a tensorclass is in the tree: the metadata has no place for its class."""
     return node._wrapped is not None or any(
-        _holds_classes(value) for value in node._fields().values() if isinstance(value, TensorCollection)
+        _holds_classes(value) for _, value in _entries(node) if isinstance(value, TensorCollection)
     )
 
 
 def _reserved_key(node: Any) -> str | None:
     """A nested key that the metadata has another use for."""
-    for key, value in node._fields().items():
+    for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             found = key if key in _RESERVED else _reserved_key(value)
             if found is not None:
@@ -351,6 +367,10 @@ def _reserved_key(node: Any) -> str | None:
 def _tree(level: Any, viewer: _Viewer) -> Any:
     """The tensordict that a level of metadata describes."""
     cls = level["cls"] if isinstance(level["cls"], str) else level["cls"].__name__
+    if cls == _STACK:
+        below = [_tree(level[str(place)], viewer) for place in range(len(level.keys() - set(_RESERVED)))]
+        about = level["cls_metadata"]
+        return lazy_stack(below, about["stack_dim"], stack_dim_name=about["stack_dim_name"])
     if cls not in (_CLASS, "_SubTensorDict") or level["non_tensors"]:
         raise ValueError(f"a consolidated {cls} with the non-tensor entries {list(level['non_tensors'])} cannot be read yet")
     fields: dict[str, Any] = {}

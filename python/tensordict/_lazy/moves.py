@@ -147,7 +147,8 @@ def _inner_change(change: Change, dim: int, leaf: Any, at: int | None) -> Change
     origins = [None if origin is None or origin == dim else origin - (origin > dim) for origin in change.origins]
     if at is not None:
         del prefix[at], origins[at]
-    return Change(leaf, change.consumed - 1, Size(prefix), origins, change.mixes)
+    mixes = None if change.mixes is None else [mixed - (mixed > dim) for mixed in change.mixes]
+    return Change(leaf, change.consumed - 1, Size(prefix), origins, mixes, change.shares)
 
 
 def _wide(change: Change, dim: int, count: int) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, leaves_of, map_leaves, refill
+from tensordict._ops.waist import Waist, leaves_of, map_leaves, own_leaves, refill
 from tensordict._types import Path, TensorCollection
 
 
@@ -67,6 +67,9 @@ class AutogradOps(Waist):
                 f"Cannot assign .data from a source with batch size {value.batch_size} to a destination with batch size "
                 f"{self.batch_size}."
             )
+        if own_leaves(self) is None:
+            _set_in_stacks(self, value, "data")
+            return
         mine, given = dict(_paths(self, ())), dict(_paths(value, ()))
         missing = [path for path in given if path not in mine]
         if missing:
@@ -88,9 +91,9 @@ class AutogradOps(Waist):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if self._stacked and value is not None:
-            for part, piece in zip(self._parts(), self._parts_of(value)):
-                part.grad = piece
+        if value is not None and own_leaves(self) is None:
+            _check_source(value, "grad")
+            _set_in_stacks(self, value, "grad")
             return
         leaves = leaves_of(self)
         if value is None:
@@ -183,6 +186,19 @@ def _assign(leaves: list[Any], name: str, values: list[Any]) -> None:
         for leaf, value in zip(leaves, before):
             setattr(leaf, name, value)
         raise
+
+
+def _set_in_stacks(node: Any, value: Any, name: str) -> None:
+    """Sets an attribute of each leaf of a tree with stacks in it, level by level."""
+    if node._stacked:
+        pairs = list(zip(node._parts(), node._parts_of(value)))
+    else:
+        pairs = [(node._get_str(key), entry) for key, entry in value._fields().items()]
+    for mine, entry in pairs:
+        if isinstance(mine, TensorCollection):
+            setattr(mine, name, entry)
+        else:
+            _assign([mine], name, [entry])
 
 
 def _gradients(node: Any) -> Any:

@@ -14,7 +14,7 @@ from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import leaves_of, map_leaves, refill, spread, transform
+from tensordict._ops.waist import leaves_of, map_leaves, own_leaves, refill, spread, transform
 from tensordict._types import TensorCollection
 
 
@@ -93,8 +93,10 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
+        if own_leaves(self) is not None:
+            return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
         pairs = zip(leaves_of(self), spread(self, mask))
-        return refill(self, (leaf.masked_fill(expand_as_right(piece, leaf), value) for leaf, piece in pairs))
+        return refill(self, (_on(leaf, Tensor.masked_fill, leaf, expand_as_right(piece, leaf), value) for leaf, piece in pairs))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -146,10 +148,15 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if node._stacked:
-        conditions = condition.unbind(node.stack_dim) if condition.ndim > node.stack_dim else [condition] * len(node._parts())
+        conditions: Any = [condition] * len(node._parts())
+        if condition.ndim > node.stack_dim:
+            conditions = condition.expand(node.batch_size[: condition.ndim]).unbind(node.stack_dim)
         others = node._parts_of(other) if isinstance(other, TensorCollection) else [other] * len(conditions)
         return relock(node._from_parts(map(_where, node._parts(), conditions, others, [pad] * len(conditions))), node)
     if not isinstance(other, TensorCollection):
+        if own_leaves(node) is None:
+            pairs = zip(leaves_of(node), spread(node, condition.expand(node.batch_size[: condition.ndim])))
+            return relock(refill(node, (torch.where(expand_as_right(c, leaf), leaf, other) for leaf, c in pairs)), node)
         return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}

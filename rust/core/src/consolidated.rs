@@ -286,6 +286,9 @@ impl Check<'_> {
         if !locked.is_boolean() {
             return Err(self.wrong("is_locked", "true or false", locked));
         }
+        if entry("batch_size").is_null() && !entry("stack_dim").is_null() {
+            return self.stack(entry("stack_dim"), entry("stack_dim_name"));
+        }
         let batch_size = self.sizes("batch_size", entry("batch_size"))?;
         let count = names.as_array().map(|names| {
             let known = |name: &Value| name.is_null() || name.is_string();
@@ -295,6 +298,17 @@ impl Check<'_> {
             return Err(self.wrong("names", "a string or null for each batch dimension", names));
         }
         Ok(batch_size)
+    }
+
+    /// Checks what a stack says of itself: it has no batch size and no leaves of its own.
+    fn stack(&self, dim: &Value, name: &Value) -> Result<Vec<u64>> {
+        if !dim.is_u64() {
+            return Err(self.wrong("stack_dim", "a dimension", dim));
+        }
+        if !name.is_null() && !name.is_string() {
+            return Err(self.wrong("stack_dim_name", "a string or null", name));
+        }
+        Ok(Vec::new())
     }
 
     fn sizes(&self, field: &str, value: &Value) -> Result<Vec<u64>> {
