@@ -520,7 +520,7 @@ class LazyStackedTensorDict(TensorDictBase):
         return self._rebuild({}, change.shape(self.batch_size), None)
 
     def _repr_label(self, parent: Any) -> str:
-        return "" if parent._stacked else super()._repr_label(parent)
+        return "" if parent._stacked and parent.batch_size == self.batch_size else super()._repr_label(parent)
 
     def _repr_attributes(self) -> list[str]:
         return [f"stack_dim={self.stack_dim}"]
