@@ -323,16 +323,7 @@ def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bo
 def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     nested: dict[str, Any] = {}
-    about = (
-        _about_stack(node)
-        if node._stacked
-        else {
-            "device": None if node.device is None else str(node.device),
-            "names": list(node.names),
-            "batch_size": list(node.batch_size),
-        }
-    )
-    about["is_locked"] = next(locks, False)
+    about = {**(_about_stack(node) if node._stacked else _about(node)), "is_locked": next(locks, False)}
     for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             nested[key] = _level(value, starts, stops, locks)
@@ -341,6 +332,14 @@ def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterat
             size = value.numel() * value.itemsize
             leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
     return {"cls": _STACK if node._stacked else _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+
+
+def _about(node: Any) -> dict[str, Any]:
+    return {
+        "device": None if node.device is None else str(node.device),
+        "names": list(node.names),
+        "batch_size": list(node.batch_size),
+    }
 
 
 def _about_stack(node: Any) -> dict[str, Any]:
