@@ -165,7 +165,7 @@ def _collect_own(node: Waist, out: list[Any]) -> bool:
     if node._stacked:
         return False
     for part in node._parts():
-        if not isinstance(part, TensorCollection):
+        if type(part) is Tensor or not isinstance(part, TensorCollection):
             out.append(part)
         elif not _collect_own(part, out):  # type: ignore[arg-type]
             return False
