@@ -58,29 +58,18 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     consumed = len(node.batch_size)
     came_from = [None] * len(sizes) if origins is None else origins
     leaves = own_leaves(node)
-    if leaves is None:
-        shares = method is Tensor.view
-        return transform(
-            node,
-            Change(lambda leaf: method(leaf, *sizes, *leaf.shape[consumed:]), consumed, sizes, came_from, None, shares),
-        )
-    targets = regrouped(leaves, consumed, sizes)
+    targets = None if leaves is None else regrouped(leaves, consumed, sizes)
+    if leaves is None or (targets is None and has_ragged(leaves)):
+
+        def leaf(value: Any) -> Any:
+            return method(value, *sizes, *value.shape[consumed:])
+
+        return transform(node, Change(leaf, consumed, sizes, came_from, None, method is Tensor.view))
     if targets is None:
-        if has_ragged(leaves):
-            return _regroup_ragged(node, sizes, method, origins)
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
     return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
-
-
-def _regroup_ragged(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None) -> Any:
-    consumed = len(node.batch_size)
-
-    def leaf(value: Any) -> Any:
-        return method(value, *sizes, *value.shape[consumed:])
-
-    return transform(node, Change(leaf, consumed, sizes, [None] * len(sizes) if origins is None else origins))
 
 
 class ShapeOps(IndexOps):

@@ -24,15 +24,11 @@ fn views<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
 ) -> PyResult<Option<Vec<TensorView<'a>>>> {
-    let mut found = Vec::with_capacity(leaves.len());
-    for leaf in leaves {
-        let quick = session.one_of_many(leaf)?;
-        match if quick.is_some() { quick } else { read(leaf)? } {
-            Some(view) => found.push(view),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(found))
+    let view = |leaf: &'a Bound<'py, PyAny>| match session.one_of_many(leaf)? {
+        Some(view) => Ok(Some(view)),
+        None => read(leaf),
+    };
+    leaves.iter().map(view).collect()
 }
 
 fn pack<'a>(views: &[TensorView<'a>]) -> PyResult<Pack<'a>> {

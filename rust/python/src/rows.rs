@@ -31,14 +31,7 @@ fn views<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
 ) -> PyResult<Option<Vec<TensorView<'a>>>> {
-    let mut found = Vec::with_capacity(leaves.len());
-    for leaf in leaves {
-        match session.leaf(leaf)? {
-            Some(view) => found.push(view),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(found))
+    leaves.iter().map(|leaf| session.leaf(leaf)).collect()
 }
 
 /// Carries out the jobs into the outputs and returns these as a list.
