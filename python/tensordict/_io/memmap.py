@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from tensordict._io.ragged import remapped
 from tensordict._io.tree import CPU, INNER, check_mode, read, write, write_leaf
+from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.native import key_file_name
@@ -429,6 +430,7 @@ def _is_mapped(leaf: Any) -> bool:
     return type(leaf) is MemoryMappedTensor
 
 
+@collector_paused()
 def _rebuilt(node: Any, leaves: Iterator[Tensor], prefix: Any) -> Any:
     return _finish(_refilled(node, leaves, _folder(node, prefix)))
 

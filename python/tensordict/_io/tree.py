@@ -12,6 +12,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._io.ragged import Structures, built, files_of
+from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.native import load_tree, save_leaf, save_tree
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
@@ -145,6 +146,7 @@ def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool,
     }
 
 
+@collector_paused()
 def write(
     node: Any,
     prefix: FilePath,
@@ -197,6 +199,7 @@ def write_leaf(
     return _result(leaf, folder, *saved)
 
 
+@collector_paused()
 def read(
     prefix: FilePath,
     *,
