@@ -8,7 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensordict import LazyStackedTensorDict, TensorClass, TensorCollection, TensorDict, TensorDictBase, TypedTensorDict
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorClass,
+    TensorCollection,
+    TensorDict,
+    TensorDictBase,
+    TypedTensorDict,
+    is_non_tensor,
+)
 
 BATCH = (4, 3)
 
@@ -136,12 +146,21 @@ def typed() -> Typed:
     return Typed(nested().select("a", "n"), batch_size=BATCH)
 
 
+def objects() -> TensorDictBase:
+    """Strings beside tensors: one for the batch, one for each element; alike, so that reductions have an answer."""
+    rows = [NonTensorStack("u", "u", "u") for _ in range(4)]
+    return TensorDict(
+        {"a": _leaf(4, 3, 2), "s": "x", "n": {"x": _leaf(4, 3), "t": NonTensorStack(*rows), "o": NonTensorData({"k": 1})}},
+        BATCH,
+    )
+
+
 # A later container adds a line here and is tested with every row.
 CONTAINERS: dict[str, Callable[[], Any]] = {
     maker.__name__: maker
     for maker in (
         *(flat, nested, locked, named, placed, strided, view, gathered),
-        *(stacked, stacked_last, stacked_unlike, stacked_twice, holds_stack),
+        *(stacked, stacked_last, stacked_unlike, stacked_twice, holds_stack, objects),
         *(tensorclass, holder, typed),
     )
 }
@@ -154,6 +173,8 @@ def leaves(td: Any) -> dict[tuple[str, ...], Tensor]:
     """The leaves by path, read entry by entry."""
     out = {}
     for key, value in td.items():
+        if is_non_tensor(value):
+            continue
         if isinstance(value, TensorCollection):
             out.update({(key, *path): leaf for path, leaf in leaves(value).items()})
         else:
@@ -165,7 +186,7 @@ def nodes(td: Any) -> dict[tuple[str, ...], Any]:
     """The nodes by path, the tensordict itself at the empty one."""
     out = {(): td}
     for key, value in td.items():
-        if isinstance(value, TensorCollection):
+        if isinstance(value, TensorCollection) and not is_non_tensor(value):
             out.update({(key, *path): node for path, node in nodes(value).items()})
     return out
 

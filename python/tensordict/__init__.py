@@ -1,5 +1,6 @@
 """A dictionary of tensors that behaves like one tensor."""
 
+import tensordict.tensorclass  # noqa: F401  first: below, the name is that of the decorator
 from tensordict import _polyfills
 from tensordict import _torch as _torch
 from tensordict._convert.functions import (
@@ -17,9 +18,19 @@ from tensordict._io.functions import append_memmap, from_consolidated, load, loa
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
 from tensordict._kernel.native import __version__, unravel_key, unravel_key_list, unravel_key_to_tuple
 from tensordict._kernel.printoptions import get_printoptions, set_printoptions
-from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_tensor_collection
-from tensordict._kernel.settings import get_defaults_to_none, lazy_legacy, set_get_defaults_to_none, set_lazy_legacy
+from tensordict._kernel.registry import default_is_leaf, is_leaf_nontensor, is_non_tensor, is_tensor_collection
+from tensordict._kernel.settings import (
+    capture_non_tensor_stack,
+    get_defaults_to_none,
+    lazy_legacy,
+    list_to_stack,
+    set_capture_non_tensor_stack,
+    set_get_defaults_to_none,
+    set_lazy_legacy,
+    set_list_to_stack,
+)
 from tensordict._lazy import LazyStackedTensorDict
+from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack, TensorAttrs
 from tensordict._ops.pack import PackLayout
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
@@ -48,8 +59,13 @@ __all__ = [
     "KEY_SEPARATOR",
     "LazyStackedTensorDict",
     "MemoryMappedTensor",
+    "MetaData",
     "NestedKey",
+    "NonTensorData",
+    "NonTensorDataBase",
+    "NonTensorStack",
     "PackLayout",
+    "TensorAttrs",
     "TensorClass",
     "TensorCollection",
     "TensorDict",
@@ -59,6 +75,7 @@ __all__ = [
     "append_memmap",
     "assert_allclose_td",
     "assert_close",
+    "capture_non_tensor_stack",
     "cat",
     "collate",
     "default_is_leaf",
@@ -81,10 +98,12 @@ __all__ = [
     "is_inexact",
     "is_integer",
     "is_leaf_nontensor",
+    "is_non_tensor",
     "is_tensor_collection",
     "is_tensorclass",
     "lazy_legacy",
     "lazy_stack",
+    "list_to_stack",
     "load",
     "load_memmap",
     "make_tensordict",
@@ -95,8 +114,10 @@ __all__ = [
     "pad_sequence",
     "parse_tensor_dict_string",
     "save",
+    "set_capture_non_tensor_stack",
     "set_get_defaults_to_none",
     "set_lazy_legacy",
+    "set_list_to_stack",
     "set_printoptions",
     "stack",
     "tensorclass",

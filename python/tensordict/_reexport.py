@@ -25,9 +25,30 @@ def dense_class() -> Any:
 
 def non_tensor(value: Any, batch_size: Size = _NO_BATCH, device: Any = None) -> Any:
     """The holder of a Python object."""
-    from tensordict._nontensor import NonTensorData  # type: ignore[import-not-found]
+    from tensordict._nontensor.data import NonTensorData
 
-    return NonTensorData(value, batch_size=batch_size, device=device)
+    return NonTensorData._of(value, batch_size, device)
+
+
+def object_stack(values: list[Any], device: Any = None) -> Any:
+    """The stack of the objects of a list."""
+    from tensordict._nontensor.stack import of_list
+
+    return of_list(values, device)
+
+
+def nested_objects(values: list[Any]) -> Any:
+    """The stack of the objects of a list, in which every list is a dimension."""
+    from tensordict._nontensor.stack import NonTensorStack
+
+    return NonTensorStack.from_list(values)
+
+
+def tensor_attrs(tensor: Any, fields: Any) -> Any:
+    """The description of a tensor."""
+    from tensordict._nontensor.attrs import TensorAttrs
+
+    return TensorAttrs.from_tensor(tensor, fields=fields)
 
 
 def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, device: Any = None, names: Any = None) -> Any:

@@ -13,6 +13,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED, batch_mismatch, missing_key
 from tensordict._kernel.index import ROWS, Index
 from tensordict._kernel.native import gather
+from tensordict._kernel.registry import exposed
 from tensordict._kernel.settings import CHECK_INVARIANTS
 from tensordict._old_names import resolver
 from tensordict._ops.check import checked
@@ -236,14 +237,16 @@ class TensorDict(TensorDictBase):
     def __getitem__(self, index: Any) -> Any:
         if type(index) is str:
             try:
-                return self._tensordict[index]
+                value = self._tensordict[index]
             except KeyError:
                 raise missing_key(index, type(self).__name__, self._tensordict) from None
+            return value if type(value) is Tensor else exposed(value, self, index)
         if type(index) is tuple and index and type(index[0]) is str:
             if len(index) == 2:
                 below = self._tensordict.get(index[0])
                 if type(below) is TensorDict and index[1] in below._tensordict:
-                    return below._tensordict[index[1]]
+                    value = below._tensordict[index[1]]
+                    return value if type(value) is Tensor else exposed(value, below, index[1])
             return self._get_key(index)
         return self._get_rows(index)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -40,6 +40,9 @@ class TensorCollection:
     """The root of all containers of tensors: tensordicts and tensorclasses."""
 
     __slots__ = ()
+
+    # Whether a node holds Python objects: it has no entries, and counts as one.
+    _is_non_tensor: ClassVar[bool] = False
 
 
 T = TypeVar("T", bound=TensorCollection)

@@ -32,6 +32,7 @@ from tensordict._ops.join import JoinOps
 from tensordict._ops.like import LikeOps
 from tensordict._ops.lock import LockOps
 from tensordict._ops.names import NameOps
+from tensordict._ops.objects import ObjectOps
 from tensordict._ops.pack import PackOps
 from tensordict._ops.padded import PaddedOps
 from tensordict._ops.pointwise import PointwiseOps
@@ -84,6 +85,7 @@ class TensorDictOps(
     ReprOps,
     JoinOps,
     ConsolidateOps,
+    ObjectOps,
     StateOps,
     MemmapOps,
     ShareOps,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import tensordict
-from tensordict import TensorDict
+from tensordict import NonTensorData, NonTensorStack, TensorDict
 from tensordict._convert.anything import CONVERTERS, Converter
 
 X = torch.arange(6.0).reshape(3, 2)
@@ -105,11 +105,13 @@ def test_any_numbers(numbers: list[Any]) -> None:
     assert TensorDict.from_any(numbers, device="meta").device.type == "meta"
 
 
-@pytest.mark.parametrize("value", ["text", None, object(), [X, X], [{"a": X}], [1, "a"], [[1], [X]], [[1], [2, 3]]])
+@pytest.mark.parametrize("value", ["text", None, object(), [X, X], [{"a": X}], [1, "a"], [["b"], ["c"]], [[1], [2, 3]]])
 @pytest.mark.parametrize("make", [TensorDict.from_any, TensorDict.from_dict])
-def test_refused_with_its_key(value: Any, make: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=r"key 'n'.*key 'inner'|key 'inner'"):
-        make({"n": {"inner": value}})
+def test_objects_are_kept(value: Any, make: Callable[..., Any]) -> None:
+    made = make({"n": {"inner": value}})
+    found = made["n", "inner"]
+    assert found is value or repr(made.get(("n", "inner")).tolist()) == repr(value)
+    assert isinstance(made.get(("n", "inner")), NonTensorStack if isinstance(value, list) else NonTensorData)
 
 
 def test_bad_keys() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from containers import CONTAINERS, same
-from tensordict import TensorCollection, TensorDict, TensorDictBase
+from tensordict import TensorCollection, TensorDict, TensorDictBase, is_non_tensor
 from tensordict.utils import LinkedList
 
 
@@ -27,7 +27,9 @@ def expected(td: TensorDictBase, index: tuple[int, ...] = ()) -> Any:
     }
 
 
-def plain(node: TensorDictBase, index: tuple[int, ...]) -> dict[str, Any]:
+def plain(node: Any, index: tuple[int, ...]) -> Any:
+    if is_non_tensor(node):
+        return node[index].data
     return {
         key: plain(value, index) if isinstance(value, TensorCollection) else value[index].tolist()
         for key, value in node.items()

@@ -104,7 +104,6 @@ class TestSet:
             (("a", "q"), ZEROS, KeyError),
             (("n", "x", "q", "r"), ZEROS, KeyError),
             (3, ZEROS, KeyError),
-            ("a", object(), TypeError),
         ],
     )
     def test_refused(self, key, value, error):

@@ -173,7 +173,6 @@ class TestAllOrNothing:
             {("a", "below", "leaf"): ZEROS},
             {3: ZEROS},
             {"n": {"m": {"new": BAD, "y": object()}}},
-            {"last": object()},
         ],
     )
     def test_a_failing_write_changes_nothing(self, write, bad):

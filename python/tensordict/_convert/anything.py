@@ -16,7 +16,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import Waist, copy_nodes
-from tensordict._reexport import dense_class
+from tensordict._reexport import dense_class, nested_objects
 from tensordict._types import TensorCollection
 
 
@@ -41,17 +41,14 @@ def _same(cls: Any, obj: Any, **options: Any) -> Any:
     return obj
 
 
-def _numbers(cls: Any, obj: list[Any], **options: Any) -> Tensor:
-    """The tensor of a (nested) list of numbers."""
-    if not _all_numbers(obj):
-        raise TypeError(
-            f"a list of {sorted({type(item).__name__ for item in obj})} cannot become a tensor; expected a (nested) list of "
-            "numbers"
-        )
-    try:
-        return torch.tensor(obj, device=as_device(options.get("device")))
-    except ValueError as error:
-        raise TypeError(f"a list of numbers cannot become a tensor: {error}") from None
+def _of_list(cls: Any, obj: list[Any], **options: Any) -> Any:
+    """The tensor of a (nested) list of numbers; of any other list the stack of its objects."""
+    if _all_numbers(obj):
+        try:
+            return torch.tensor(obj, device=as_device(options.get("device")))
+        except ValueError:
+            pass  # the lists in it are of unlike lengths
+    return nested_objects(obj)
 
 
 def _all_numbers(obj: list[Any]) -> bool:
@@ -66,7 +63,7 @@ CONVERTERS: list[Converter] = [
     Converter(is_namedtuple, lambda cls, obj, **options: cls.from_namedtuple(obj, **options)),
     Converter(lambda obj: isinstance(obj, tuple), lambda cls, obj, **options: cls.from_tuple(obj, **options)),
     Converter(is_struct_array, lambda cls, obj, **options: cls.from_struct_array(obj, **options)),
-    Converter(lambda obj: isinstance(obj, list), _numbers),
+    Converter(lambda obj: isinstance(obj, list), _of_list),
 ]
 
 
@@ -171,8 +168,8 @@ class AnyConversions(Waist):
     ) -> Self:
         """A tensordict of whatever has one: a mapping, dataclass, tuple, named tuple or structured array, nested at will.
 
-        A (nested) list of numbers becomes a tensor. Tensordicts, tensors and objects of every other kind are returned as
-        they are.
+        A (nested) list of numbers becomes a tensor, any other list a stack of its objects. Tensordicts, tensors and objects
+        of every other kind are returned as they are; within what is converted, objects are kept as entries.
 
         Args:
             obj: what to convert.

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 def _tensor(field: Array) -> Any:
     """The tensor of a field of a structured array: a view of its memory where torch can have one."""
     if field.dtype.kind not in "biufc":
-        return field  # refused, with its key, where it is stored
+        return field  # kept as one object
     if not field.dtype.isnative:
         field = field.astype(field.dtype.newbyteorder("="))
     size = field.itemsize
@@ -39,21 +39,41 @@ def _array(key: str, leaf: Tensor) -> Any:
         raise TypeError(f"the leaf {key!r} of dtype {leaf.dtype} on {leaf.device} has no NumPy array: {error}") from None
 
 
+def _objects(node: Any) -> Array:
+    """The objects of a batch as an array: of strings where all are, else of objects."""
+    values, size = node.tolist(), tuple(node.batch_size)
+    out = np.empty(size, object)
+    for place in np.ndindex(size):
+        item = values
+        for at in place:
+            item = item[at]
+        out[place] = item
+    return out.astype(str) if out.size and all([type(item) is str for item in out.flat]) else out
+
+
 def _dtype(node: Any) -> np.dtype[Any]:
     """The dtype of one element of the batch of `node`."""
     dims = len(node.batch_size)
     rows: list[tuple[str, Any, tuple[int, ...]]] = []
     for key, value in node._fields().items():
-        if isinstance(value, TensorCollection):
+        if isinstance(value, TensorCollection) and value._is_non_tensor:
+            rows.append((key, _objects(value).dtype, tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
+        elif isinstance(value, TensorCollection):
             rows.append((key, _dtype(value), tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
         else:
             rows.append((key, _array(key, torch.empty(0, dtype=value.dtype)).dtype, tuple(value.shape[dims:])))
     return np.dtype(rows)
 
 
+def _below(node: Any) -> Any:
+    return node.to_dict() if node._is_non_tensor else node.numpy()
+
+
 def _write(node: Any, into: Array) -> None:
     for key, value in node._fields().items():
-        if isinstance(value, TensorCollection):
+        if isinstance(value, TensorCollection) and value._is_non_tensor:
+            into[key] = _objects(value)
+        elif isinstance(value, TensorCollection):
             _write(value, into[key])
         else:
             into[key] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
@@ -65,7 +85,7 @@ class NumpyConversions(Waist):
     __slots__ = ()
 
     def numpy(self) -> dict[str, Any]:
-        """A nested dict of NumPy arrays, which share the memory of the leaves.
+        """A nested dict of NumPy arrays, which share the memory of the leaves; objects are as `to_dict` gives them.
 
         Raises:
             RuntimeError: a leaf requires gradients.
@@ -77,7 +97,7 @@ class NumpyConversions(Waist):
         {'a': array([1, 2])}
         """
         return {
-            key: value.numpy() if isinstance(value, NumpyConversions) else _array(key, value)
+            key: _below(value) if isinstance(value, NumpyConversions) else _array(key, value)
             for key, value in self._fields().items()
         }
 

@@ -46,10 +46,16 @@ def _dict_batch(name: str, batch_size: Any, auto: bool | None, batch_dims: int |
 def _plain(value: Any, lists: bool, tensors: bool, retain_none: bool = True) -> Any:
     """An entry as `to_dict` gives it."""
     if isinstance(value, TensorCollection):
+        if value._is_non_tensor:
+            return value.to_dict()  # type: ignore[attr-defined]
         if lists and value.batch_size:  # type: ignore[attr-defined]
             return [_plain(row, lists, tensors, retain_none) for row in value.unbind(0)]  # type: ignore[attr-defined]
         return value.to_dict(retain_none=retain_none, convert_tensors=tensors, tolist_first=lists)  # type: ignore[attr-defined]
     return value.tolist() if tensors and isinstance(value, Tensor) else value
+
+
+def _named(node: Any, dest_cls: Any) -> Any:
+    return node.to_dict() if node._is_non_tensor else node.to_namedtuple(dest_cls)
 
 
 @functools.lru_cache(maxsize=256)
@@ -240,7 +246,7 @@ class PythonConversions(Waist):
         GenericDict(a=tensor(1), b=GenericDict(c=tensor(2)))
         """
         values = {
-            key: value.to_namedtuple(dest_cls) if isinstance(value, PythonConversions) else value
+            key: _named(value, dest_cls) if isinstance(value, PythonConversions) else value
             for key, value in self._fields().items()
         }
         return (_tuple_class(tuple(values)) if dest_cls is None else dest_cls)(**values)

@@ -83,7 +83,7 @@ class MemmapOps(Waist):
             copy_existing: whether leaves that are mapped from files elsewhere may be copied.
             num_threads: with more than one and `return_early`, saving goes on in the background.
             return_early: return a `TensorDictFuture`.
-            share_non_tensor: accepted; there are no non-tensor entries yet.
+            share_non_tensor: accepted; objects are saved, and each process has its own.
             existsok: whether files that are there may be replaced.
             robust_key: percent-encode characters in file names that file systems do not take.
             archive: not supported yet.
@@ -237,7 +237,7 @@ class MemmapOps(Waist):
             mode: `r+` writes to the files; `r` keeps what is written in this process; None writes where the files'
                 permissions allow it.
             num_threads: accepted; reading is parallel where that is worth it.
-            allow_pickle: accepted; nothing is pickled yet.
+            allow_pickle: read objects that are pickles, which can run any code. Not given, only those that this process wrote.
 
         Raises:
             FileNotFoundError: there is no such folder, or a file in it is missing.
@@ -245,6 +245,8 @@ class MemmapOps(Waist):
             ValueError: the metadata is not valid, or there is no tensordict at `subpath`.
         """
         check_mode(mode)
+        if not (allow_pickle is None or isinstance(allow_pickle, bool)):
+            raise TypeError(f"allow_pickle must be a bool or None, got {allow_pickle!r}")
         part = "" if subpath is None else _part(prefix, subpath, robust_key)
         if os.path.isfile(prefix):
             raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
@@ -293,6 +295,11 @@ class MemmapOps(Waist):
         """Whether this is what `memmap` or a relative made, and nothing was unlocked since: all leaves are mapped."""
         rare = self._extra
         return bool(rare and rare.get("memmap")) and self.is_locked
+
+    @property
+    def _is_memmap(self) -> bool:
+        """Whether this node was mapped; libraries read it."""
+        return bool(self._extra and self._extra.get("memmap"))
 
     @property
     def saved_path(self) -> Path | None:
@@ -448,6 +455,13 @@ def _below(folder: Path | None, key: str) -> Path | None:
 
 def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
     """A tree like `node` with other leaves, depth first, on the CPU."""
+    if node._is_non_tensor:
+        made = node.copy()
+        made._label_device(CPU)
+        made._rare["prefix"] = folder
+        if folder is not None:
+            made._sweep(folder)
+        return made
     if node._stacked:
         made = node._from_parts(
             [_refilled(part, leaves, _below(folder, str(place))) for place, part in enumerate(node._parts())]
@@ -473,6 +487,11 @@ def _replace(node: Any, leaves: Iterator[Tensor], prefix: Any) -> None:
 
 
 def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
+    if node._is_non_tensor:
+        node._label_device(CPU)
+        node._rare["prefix"] = folder
+        if folder is not None:
+            node._sweep(folder)
     if node._stacked:
         for place, part in enumerate(node._parts()):
             _put(part, leaves, _below(folder, str(place)))

@@ -39,6 +39,11 @@ class ShareOps(Waist):
         target: Any = self
         return target.lock_()
 
+    @property
+    def _is_shared(self) -> bool:
+        """Whether this node was shared; libraries read it."""
+        return bool(self._extra and self._extra.get("shared"))
+
     def is_shared(self) -> bool:
         """Whether every leaf is in memory that other processes see: shared, or on a CUDA device."""
         if self.device is not None and self.device.type == "cuda":

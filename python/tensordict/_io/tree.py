@@ -60,6 +60,8 @@ INNER = "_tensordict"
 
 
 def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ...]:
+    if node._is_non_tensor:
+        return parent, key, type(node).__name__, (), None, after, None, node._described()
     if node._wrapped is not None:
         kind = type(node)
         return parent, key, kind.__name__, (), None, after, None, (json.dumps({"_type": str(kind)}), [])
@@ -101,6 +103,8 @@ class Plan:
         levels, leaves = self.levels, self.leaves
         number = len(levels)
         levels.append(_level(parent, key, node, len(leaves)))
+        if node._is_non_tensor:
+            return
         if node._stacked:
             for place, part in enumerate(node._parts()):
                 self._add(number, str(place), part)
@@ -225,12 +229,21 @@ def read(
         fields = level[7]
         for key, found in fields.items():
             fields[key] = nodes[found] if type(found) is int else _leaf(found, root, mode, structures)
+        _fit_objects(fields, Size(level[4]))
         where = CPU if level[5] is not None else None
         node = plain_tensordict(fields, Size(level[4]), where, level[6])
         node._rare["prefix"] = Path(prefix, level[3])
         nodes[number] = node
     top = nodes[0]
     return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+
+
+def _fit_objects(fields: dict[str, Any], batch_size: Size) -> None:
+    """Gives holders of one object the batch size of the node they are in, where their folder does not say it."""
+    for value in fields.values():
+        single = isinstance(value, TensorCollection) and value._is_non_tensor and not value._stacked  # type: ignore[attr-defined]
+        if single and value.batch_size[: len(batch_size)] != batch_size:
+            value._set_batch_size(batch_size)
 
 
 def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Structures) -> Tensor:

@@ -23,10 +23,11 @@ class Change:
         mixes: the dimensions along which values are computed from several elements, as a sum does; None where every element
             of the result is one of the leaf, or a constant.
         shares: whether the result has to share storage with the leaf, as a view does.
+        fills: whether some elements may be put in from outside, as by padding.
         ragged: what was made of the structure of nested leaves so far; not there until the first of them.
     """
 
-    __slots__ = ("consumed", "leaf", "mixes", "origins", "prefix", "ragged", "shares")
+    __slots__ = ("consumed", "fills", "leaf", "mixes", "origins", "prefix", "ragged", "shares")
 
     ragged: dict[Any, Any]
 
@@ -38,6 +39,7 @@ class Change:
         origins: Sequence[int | None],
         mixes: Sequence[int] | None = None,
         shares: bool = False,
+        fills: bool = False,
     ) -> None:
         self.leaf = leaf
         self.consumed = consumed
@@ -45,6 +47,7 @@ class Change:
         self.origins = origins
         self.mixes = mixes
         self.shares = shares
+        self.fills = fills
 
     def shape(self, shape: Size) -> Size:
         """The shape of a node or leaf that had `shape`."""
@@ -61,8 +64,11 @@ class Change:
         """The change that gives one of several pieces: the one at `place`, or the elements at `place` along `dim`."""
         leaf = self.leaf
         if dim is None:
-            return Change(lambda value: leaf(value)[place], self.consumed, self.prefix, self.origins, self.mixes, self.shares)
+            return self._like(lambda value: leaf(value)[place], self.prefix, self.origins)
         at = dim
         prefix = Size((*self.prefix[:at], *self.prefix[at + 1 :]))
         origins = [*self.origins[:at], *self.origins[at + 1 :]]
-        return Change(lambda value: leaf(value).select(at, place), self.consumed, prefix, origins, self.mixes, self.shares)
+        return self._like(lambda value: leaf(value).select(at, place), prefix, origins)
+
+    def _like(self, leaf: Callable[[Any], Any], prefix: Size, origins: Sequence[int | None]) -> Change:
+        return Change(leaf, self.consumed, prefix, origins, self.mixes, self.shares, self.fills)

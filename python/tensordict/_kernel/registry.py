@@ -31,7 +31,7 @@ def default_is_leaf(cls: type) -> bool:
 
 def is_leaf_nontensor(cls: type) -> bool:
     """The `is_leaf` that also counts holders of Python objects as leaves."""
-    return not issubclass(cls, TensorCollection) or bool(getattr(cls, "_is_non_tensor", False))
+    return not issubclass(cls, TensorCollection) or cls._is_non_tensor
 
 
 # What `torch.*` functions do with tensordicts: filled by `_torch.function`, read by `__torch_function__`.
@@ -40,9 +40,24 @@ TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 PYTHON_FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
-def exposed(entry: Any) -> Any:
-    """What a reader of an entry gets: the Python object of an entry that holds one, else the entry itself."""
-    return entry._exposed() if getattr(type(entry), "_is_non_tensor", False) else entry
+def is_non_tensor(data: Any) -> bool:
+    """Whether an object is a holder of Python objects, or a stack of them.
+
+    >>> from tensordict import NonTensorData, TensorDict, is_non_tensor
+    >>> is_non_tensor(NonTensorData("a")), is_non_tensor("a"), is_non_tensor(TensorDict())
+    (True, False, False)
+    """
+    return isinstance(data, TensorCollection) and bool(type(data)._is_non_tensor)
+
+
+def exposed(entry: Any, node: Any = None, key: str = "") -> Any:
+    """What a reader of the entry `key` of `node` gets: the Python objects of an entry that holds some, else the entry itself.
+
+    Several objects are given as a list; what is put into it is written to the entry, if its node is given.
+    """
+    if isinstance(entry, TensorCollection) and entry._is_non_tensor:
+        return entry._exposed(node, key)  # type: ignore[attr-defined]
+    return entry
 
 
 # Called with each class of containers that a user makes, when it is made.

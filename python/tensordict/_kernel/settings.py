@@ -27,10 +27,11 @@ def truth(text: str) -> bool:
 class Flag:
     """A named boolean of the process, read from the environment once."""
 
-    __slots__ = ("value",)
+    __slots__ = ("chosen", "value")
 
     def __init__(self, default: bool, variable: str = "") -> None:
         text = os.environ.get(variable, "") if variable else ""
+        self.chosen = bool(text)
         try:
             self.value = truth(text) if text else default
         except ValueError as error:
@@ -110,3 +111,69 @@ class set_get_defaults_to_none(FlagScope):
 def get_defaults_to_none(set_to_none: bool = True) -> bool:
     """Whether `get` of a missing key returns `None`."""
     return GET_DEFAULTS_TO_NONE.value
+
+
+class ChoiceScope(FlagScope):
+    """A scope of a flag that may not have been chosen: then it says None, and counts as its default."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self._chosen: list[bool] = []
+
+    def set(self) -> None:
+        """Sets the flag until it is set again."""
+        super().set()
+        self._flag.chosen = True
+
+    def __enter__(self) -> ChoiceScope:
+        self._chosen.append(self._flag.chosen)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        self._flag.chosen = self._chosen.pop()
+
+    def clone(self) -> ChoiceScope:
+        """A scope of the same mode."""
+        return type(self)(self._mode)
+
+
+CAPTURE_NON_TENSOR_STACK = Flag(False, "CAPTURE_NONTENSOR_STACK")
+LIST_TO_STACK = Flag(True, "LIST_TO_STACK")
+
+
+class set_capture_non_tensor_stack(ChoiceScope):
+    """Chooses what becomes of equal objects that are stacked: one holder for all (True), or a stack (False, the default).
+
+    Args:
+        mode: the behaviour, until the end of the `with` block, or for good with `.set()`.
+
+    >>> import torch
+    >>> from tensordict import NonTensorData, set_capture_non_tensor_stack
+    >>> with set_capture_non_tensor_stack(True):
+    ...     torch.stack([NonTensorData("a"), NonTensorData("a")])
+    NonTensorData(data=a, batch_size=torch.Size([2]), device=None)
+    """
+
+    _flag = CAPTURE_NON_TENSOR_STACK
+
+
+class set_list_to_stack(ChoiceScope):
+    """Chooses what becomes of a list that is set and cannot be a tensor: a stack of objects (True, the default), or one object.
+
+    Args:
+        mode: the behaviour, until the end of the `with` block, or for good with `.set()`.
+    """
+
+    _flag = LIST_TO_STACK
+
+
+def capture_non_tensor_stack(allow_none: bool = False) -> bool | None:
+    """Whether equal objects that are stacked become one; with `allow_none`, None where that was not chosen."""
+    return None if allow_none and not CAPTURE_NON_TENSOR_STACK.chosen else CAPTURE_NON_TENSOR_STACK.value
+
+
+def list_to_stack(allow_none: bool = False) -> bool | None:
+    """Whether lists become stacks of objects; with `allow_none`, None where that was not chosen."""
+    return None if allow_none and not LIST_TO_STACK.chosen else LIST_TO_STACK.value

@@ -148,7 +148,7 @@ def _inner_change(change: Change, dim: int, leaf: Any, at: int | None) -> Change
     if at is not None:
         del prefix[at], origins[at]
     mixes = None if change.mixes is None else [mixed - (mixed > dim) for mixed in change.mixes]
-    return Change(leaf, change.consumed - 1, Size(prefix), origins, mixes, change.shares)
+    return Change(leaf, change.consumed - 1, Size(prefix), origins, mixes, change.shares, change.fills)
 
 
 def _wide(change: Change, dim: int, count: int) -> Any:

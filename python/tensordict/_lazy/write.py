@@ -11,6 +11,7 @@ from torch import Size, Tensor
 
 from tensordict._kernel.index import GENERAL, Index, parse
 from tensordict._kernel.shapes import broadcasts_to
+from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
 
 
@@ -23,7 +24,10 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
     if isinstance(value, TensorCollection):
         return list(value.unbind(dim))  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
-        value = torch.stack(list(value)) if value and isinstance(value[0], Tensor) else torch.tensor(value)
+        found = _of_sequence(node, value)
+        if type(found) is list:
+            return found
+        value = found
     if not isinstance(value, Tensor) and not hasattr(value, "unbind"):
         try:
             value = torch.as_tensor(value)
@@ -37,6 +41,20 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
             return [value] * count
         value = value.expand(size)
     return list(value.unbind(dim))
+
+
+def _of_sequence(node: Any, value: Any) -> Any:
+    """A list or tuple as a tensor; or where it cannot be one, what of it belongs to each member: objects."""
+    dim, count = node.stack_dim, len(node.tensordicts)
+    try:
+        return torch.stack(list(value)) if value and isinstance(value[0], Tensor) else torch.tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        if not isinstance(value, list):
+            return [value] * count  # one object for all
+        stack = object_stack(value)
+        if stack.batch_size[: dim + 1] != node.batch_size[: dim + 1]:
+            raise
+        return list(stack.unbind(dim))
 
 
 def assign(node: Any, index: Index, value: Any) -> None:

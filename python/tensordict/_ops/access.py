@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, through_leaf
+from tensordict._kernel.index import parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
 from tensordict._kernel.shapes import broadcasts_to
@@ -169,9 +170,19 @@ class AccessOps(Waist):
         """Writes a checked value into the storage of the entry `key` of the first level."""
         target = self._get_str(key)
         if isinstance(target, TensorCollection):
-            target.update(value, inplace=True, non_blocking=non_blocking)  # type: ignore[attr-defined]
+            if target._is_non_tensor:
+                self._put_objects(key, target, target._taking(value))  # type: ignore[attr-defined]
+            else:
+                target.update(value, inplace=True, non_blocking=non_blocking)  # type: ignore[attr-defined]
         elif target is not value:
             target.copy_(value, non_blocking=non_blocking)
+
+    def _put_objects(self, key: str, target: Any, made: Any) -> None:
+        """Puts what became of an entry of objects in its place."""
+        if made is not target:
+            if self.is_locked:
+                made.lock_()
+            self._set_str(key, made)
 
     def set_(self, key: Key, item: Any, *, non_blocking: bool = False) -> Self:
         """Writes `item` into the storage of the entry `key`, also of a locked tensordict.
@@ -191,7 +202,7 @@ class AccessOps(Waist):
             return self
         target = node._get_str(last)
         value = _fitting(node, last, target, item)
-        if isinstance(target, TensorCollection):
+        if isinstance(target, TensorCollection) and not target._is_non_tensor:
             target.update_(value, non_blocking=non_blocking)  # type: ignore[attr-defined]
         else:
             node._write_str(last, value, non_blocking)
@@ -206,6 +217,9 @@ class AccessOps(Waist):
         """
         holder, last = holder_of(self, path_of(key))
         target = holder._get_str(last)
+        if isinstance(target, TensorCollection) and target._is_non_tensor:
+            ObjectEntry(holder, last)[index] = value
+            return self
         if isinstance(target, Tensor) and not isinstance(value, (Tensor, int, float, complex)):
             value = as_tensor(str(key), value, target.device)
         target[index] = value
@@ -296,8 +310,35 @@ class AccessOps(Waist):
         return self.copy().update(source, **kwargs)  # type: ignore[attr-defined]
 
 
+class ObjectEntry:
+    """The place of an entry that holds objects, to be written into like a leaf."""
+
+    __slots__ = ("key", "node")
+    is_nested = False
+
+    def __init__(self, node: Any, key: str) -> None:
+        self.node = node
+        self.key = key
+
+    def copy_(self, value: Any, non_blocking: bool = False) -> None:
+        """Takes over the objects of `value`."""
+        self.node._write_str(self.key, value, non_blocking)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        node, key = self.node, self.key
+        if node._stacked:
+            node._assign(parse(index, node.batch_size), {key: value})
+            return
+        entry = node._get_str(key)
+        node._put_objects(key, entry, entry._with_rows(parse(index, entry.batch_size), value))
+
+
 def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
     """`item` in a form that can be written into `target`."""
+    if isinstance(target, TensorCollection) and target._is_non_tensor:
+        if isinstance(item, Tensor) or (isinstance(item, TensorCollection) and not item._is_non_tensor):
+            raise _InplaceWriteError(f"the entry {key!r} holds objects: a {type(item).__name__} cannot be written into it")
+        return item
     if isinstance(target, TensorCollection):
         if not isinstance(item, (TensorCollection, Mapping)):
             raise _InplaceWriteError(f"the entry {key!r} is a tensordict: a {type(item).__name__} cannot be written into it")
@@ -305,7 +346,10 @@ def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
     if not isinstance(item, Tensor):
         if isinstance(item, (TensorCollection, Mapping)):
             raise _InplaceWriteError(f"the entry {key!r} is a tensor: a {type(item).__name__} cannot be written into it")
-        item = as_tensor(key, item, target.device)
+        try:
+            item = as_tensor(key, item, target.device)
+        except TypeError as error:
+            raise _InplaceWriteError(f"Failed to update {key!r} in {type(node).__name__}: {error}") from error
     dims = len(node.batch_size)
     if item.shape != target.shape and not (item.shape[:dims] == node.batch_size and broadcasts_to(item.shape, target.shape)):
         raise _InplaceWriteError(

@@ -129,6 +129,8 @@ class _Apply:
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""
+        if node._is_non_tensor:
+            return False
         return bool(node._fields()) if self.filter_empty is None else self.filter_empty
 
     def _start(self, node: Any, fields: dict[str, Any] | None = None) -> Any:

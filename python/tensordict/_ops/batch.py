@@ -93,8 +93,8 @@ class BatchOps(Waist):
         if keep_compliant_size and batch_dims is not None and len(self.batch_size) >= batch_dims:
             return self
         fields = self._fields().values()
-        # a node without leaves fits every size, and takes that of its parent
-        bare = [entry for entry in fields if isinstance(entry, BatchOps) and not leaves_of(entry)]
+        # a node without leaves fits every size, and takes that of its parent; a stack of objects has one of its own
+        bare = [entry for entry in fields if isinstance(entry, BatchOps) and _is_bare(entry)]
         shapes = []
         for entry in fields:
             if isinstance(entry, BatchOps):
@@ -246,6 +246,10 @@ class BatchOps(Waist):
             "Converting a tensordict to boolean value is not permitted. Use len(td.keys()) to test for keys, td.is_empty() "
             "to test for leaves, or (a == b).all() / .any() to reduce a comparison."
         )
+
+
+def _is_bare(node: Any) -> bool:
+    return not leaves_of(node) and not (node._is_non_tensor and node._stacked)
 
 
 def _counted(node: Any, duplicates: bool) -> list[Tensor]:

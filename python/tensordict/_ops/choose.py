@@ -147,6 +147,8 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
+    if node._is_non_tensor:
+        return node._chosen(condition, other)
     if node._stacked:
         conditions: Any = [condition] * len(node._parts())
         if condition.ndim > node.stack_dim:

@@ -11,10 +11,14 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.errors import batch_mismatch
+from tensordict._kernel.settings import LIST_TO_STACK
 from tensordict._kernel.shapes import shape_of
 from tensordict._ops.waist import copy_nodes
-from tensordict._reexport import dense_class
+from tensordict._reexport import dense_class, maybe_dense_stack, non_tensor, object_stack
 from tensordict._types import TensorCollection
+
+# What is kept as it is without an attempt to make a tensor of it.
+_OBJECTS = (str, bytes, type(None))
 
 
 def as_size(batch_size: Any) -> Size:
@@ -51,25 +55,42 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
     """The leaf or node to store in `node` under `key` for `value`.
 
     Tensors are stored as they are (moved to the device of `node`, if it has one); mappings become nodes; numbers, arrays
-    and lists become tensors; a node whose batch size or device does not fit is copied, its leaves shared.
+    and lists become tensors; a node whose batch size or device does not fit is copied, its leaves shared; any other object,
+    and the elements of any other list, are kept as objects.
 
     Raises:
         RuntimeError: the leading dimensions of `value` are not the batch size of `node`.
-        TypeError: `value` is of a type that a tensordict cannot hold.
     """
     if node._schema is not None:
         value = node._schema.admit(node, key, value)
     if isinstance(value, Tensor):
         return _coerce_tensor(node, key, value, non_blocking)
     if isinstance(value, TensorCollection):
-        return coerce_node(node, value, non_blocking)
+        return coerce_node(node, value, non_blocking, key)
     if isinstance(value, Mapping):
         child = node._below()
         fill(child, value, non_blocking)
         return child
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
         return coerce_node(node, dense_class().from_struct_array(value), non_blocking)
-    return _coerce_tensor(node, key, as_tensor(key, value, node.device), non_blocking, isinstance(value, Number))
+    if isinstance(value, _OBJECTS):
+        return non_tensor(value, node.batch_size, node.device)
+    if type(value) is list and any([isinstance(item, TensorCollection) for item in value]):
+        return _coerce_object(node, key, value, non_blocking)  # torch takes them for sequences
+    try:
+        tensor = as_tensor(key, value, node.device)
+    except TypeError:
+        return _coerce_object(node, key, value, non_blocking)
+    return _coerce_tensor(node, key, tensor, non_blocking, isinstance(value, Number))
+
+
+def _coerce_object(node: Any, key: str, value: Any, non_blocking: bool) -> Any:
+    """The node that holds what cannot become a tensor: one for each element of a list, else one for the batch."""
+    if type(value) is not list or not LIST_TO_STACK.value:
+        return non_tensor(value, node.batch_size, node.device)
+    if all([isinstance(item, TensorCollection) and not item._is_non_tensor for item in value]):
+        return coerce_node(node, maybe_dense_stack(value), non_blocking)
+    return coerce_node(node, object_stack(value, node.device), non_blocking, key)
 
 
 def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scalar: bool = False) -> Tensor:
@@ -83,10 +104,12 @@ def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scala
     return value
 
 
-def coerce_node(node: Any, value: Any, non_blocking: bool = False) -> Any:
+def coerce_node(node: Any, value: Any, non_blocking: bool = False, key: str = "") -> Any:
     """A node as it is stored below `node`: itself where batch size, device and names fit, else a copy that shares leaves."""
     batch_size = node.batch_size
     if value.batch_size[: len(batch_size)] != batch_size:
+        if value._is_non_tensor and value._stacked:
+            raise batch_mismatch(key, batch_size, value.batch_size)
         value = _rebatched(node, value, non_blocking)
     device = node.device
     if device is not None and value.device != device:

@@ -11,12 +11,13 @@ from typing_extensions import Self
 from tensordict._kernel.errors import through_leaf
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import is_key, key_of, path_of
+from tensordict._kernel.registry import exposed
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._ops.access import descend
-from tensordict._ops.coerce import as_tensor
+from tensordict._ops.access import ObjectEntry, holder_of
+from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import Copy, _check_copy, _plan_copies, write_rows
-from tensordict._reexport import sub_tensordict
+from tensordict._reexport import non_tensor, sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
 
 
@@ -38,7 +39,8 @@ class IndexOps(KeyOps):
         return self._get_key(index) if is_key(index) else self._get_rows(index)
 
     def _get_key(self, key: Any) -> Any:
-        return descend(self, path_of(key))
+        holder, last = holder_of(self, path_of(key))
+        return exposed(holder._get_str(last), holder, last)
 
     def _get_rows(self, index: IndexType) -> Any:
         if (
@@ -101,6 +103,8 @@ def assign_rows(node: Any, index: Index, value: Any) -> None:
 def _plan_value(node: Any, index: Index, value: Any, copies: list[Copy]) -> None:
     """Plans the writes of one value into the rows of all leaves; a stack divides it among its members itself."""
     for part in node._parts():
+        if isinstance(part, TensorCollection) and part._is_non_tensor:
+            continue  # one value for all leaves is a number or a tensor
         if isinstance(part, TensorCollection) and not part._stacked:  # type: ignore[attr-defined]
             _plan_value(part, index, value, copies)
             continue
@@ -131,7 +135,9 @@ def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: l
     items = value._fields() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
-        if isinstance(target, TensorCollection) and target._stacked:  # type: ignore[attr-defined]
+        if isinstance(target, TensorCollection) and target._is_non_tensor:
+            copies.append((ObjectEntry(*holder_of(node, path_of(key))), item))  # type: ignore[arg-type]
+        elif isinstance(target, TensorCollection) and target._stacked:  # type: ignore[attr-defined]
             copies.append((target, item))  # type: ignore[arg-type]
         elif isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
             _plan_rows(target, index, item, copies, fresh)
@@ -163,6 +169,13 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     """An entry of zeros whose rows at `index` are `item`."""
     outer = node.batch_size[: index.consumed]  # a node below may have more batch dimensions, as the item has
     inner = len(index.prefix)
+    if not isinstance(item, (TensorCollection, Mapping, Tensor)):
+        item = coerce(node._below()._rebuild({}, index.shape(node.batch_size), node.device), key, item)
+    if isinstance(item, TensorCollection) and item._is_non_tensor:
+        size = Size((*outer, *item.batch_size[inner:]))  # type: ignore[attr-defined]
+        if not item._stacked:  # type: ignore[attr-defined]
+            return item._at(size)  # type: ignore[attr-defined]  # one object is for all, until others are written
+        return non_tensor(None, size, node.device)._with_rows(index, item)
     if isinstance(item, (TensorCollection, Mapping)):
         if not isinstance(item, TensorCollection):
             item = node._below()._rebuild({}, index.shape(node.batch_size)).update(item)
@@ -170,8 +183,6 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
         for name, below in item._fields().items():
             child._set_str(name, fresh_rows(node, index, name, below))
         return child
-    if not isinstance(item, Tensor):
-        item = as_tensor(key, item, node.device)
     out = item.new_zeros((*outer, *item.shape[inner:]))
     out[index.key] = item
     return out

@@ -40,12 +40,36 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
         for key, value in joined.items():
             if value is None:
                 below = [entries.get(key) for entries in fields]
-                if None not in below and _alike(below, gap):
+                if None not in below and any([_has_objects(item) for item in below]):
+                    joined[key] = value = _join_objects(below, dim, gap is not None)
+                elif None not in below and _alike(below, gap):
                     joined[key] = value = _by_node(below, dim, gap, join, change)
                 if value is None:
                     return None
     node = items[0]
     return node._from_parts(joined.values(), change)
+
+
+def _has_objects(item: Any) -> bool:
+    return isinstance(item, TensorCollection) and item._is_non_tensor
+
+
+def _join_objects(items: Sequence[Any], dim: int, cat: bool) -> Any:
+    """Nodes that hold objects, as one."""
+    first = next(item for item in items if _has_objects(item))
+    return first._joined(items, dim, cat)
+
+
+def _with_objects(items: Sequence[Any], result: Any, dim: int, cat: bool) -> Any:
+    """`result`, made of the leaves of `items`, with the objects of all of them."""
+    for key, value in items[0]._fields().items():
+        if isinstance(value, TensorCollection):
+            below = [item._get_str(key) for item in items]
+            if any([_has_objects(item) for item in below]):
+                result._set_str(key, _join_objects(below, dim, cat))
+            else:
+                _with_objects(below, result._get_str(key), dim, cat)
+    return result
 
 
 def _alike(nodes: list[Any], gap: int | None) -> bool:
@@ -112,13 +136,16 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     at = dim % (dims + 1)
     stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
     change = Change(None, dims, stacked, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
-    result = _by_node(items, at, None, native.stack_dicts, change)
+    result = (
+        _join_objects(items, at, False) if _has_objects(items[0]) else _by_node(items, at, None, native.stack_dicts, change)
+    )
     if result is None:
         result = _stack_stacks(items, at)
     if result is None:
         items = [solid(item) for item in items]
         columns = _stack_columns(items)
         result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack)), change)
+        result = _with_objects(items, result, at, False)
     return _finish(items, result, out)
 
 
@@ -224,7 +251,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     total = sum([size[at] for size in found])
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
     change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
-    result = _by_node(items, at, at, native.cat_dicts, change)
+    result = _join_objects(items, at, True) if _has_objects(items[0]) else _by_node(items, at, at, native.cat_dicts, change)
     if result is None:
         result = _cat_stacks(items, at)
     if result is None:
@@ -235,6 +262,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
         result = refill(
             items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo))), change
         )
+        result = _with_objects(items, result, at, True)
     return _finish(items, result, out)
 
 

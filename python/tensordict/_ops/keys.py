@@ -171,7 +171,7 @@ class KeyOps(AccessOps):
     @property
     def depth(self) -> int:
         """Number of levels with leaves below the first one: 0 without nested leaves."""
-        below = [value.depth for _, value in self._outline() if isinstance(value, KeyOps) and not value.is_empty()]
+        below = [value.depth for _, value in self._outline() if _has_leaves(value)]
         return 1 + max(below) if below else 0
 
     def entry_class(self, key: Key) -> type:
@@ -477,6 +477,11 @@ class KeyOps(AccessOps):
         return (*out, rest)
 
 
+def _has_leaves(value: Any) -> bool:
+    """Whether `value` is a node with leaves, at any depth."""
+    return isinstance(value, KeyOps) and not value._is_non_tensor and not value.is_empty()
+
+
 def _sweep(node: Any) -> None:
     """Removes the nodes below that hold no leaf, other than from locked nodes."""
     for key, value in list(node._fields().items()):
@@ -519,7 +524,7 @@ def _check_free(node: Any, path: Path) -> None:
 def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:
     for name, value in node._fields().items():
         key = prefix + name
-        if isinstance(value, TensorCollection) and not is_leaf(type(value)):
+        if isinstance(value, TensorCollection) and not value._is_non_tensor and not is_leaf(type(value)):
             _flatten(value, key + separator, separator, is_leaf, out, clash)
         elif key in out:
             clash.append(tuple(key.split(separator)))

@@ -41,7 +41,9 @@ class LikeOps(Waist):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         import copy
 
-        return refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))
+        out = refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))
+        _deepen(out, copy.deepcopy, memo)
+        return out
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
@@ -119,6 +121,15 @@ class LikeOps(Waist):
         return _resized(out, source.shape, label)
 
 
+def _deepen(node: Any, deepcopy: Callable[..., Any], memo: dict[int, Any]) -> None:
+    """Copies the objects below a new node."""
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            if part._is_non_tensor and not part._stacked:  # type: ignore[attr-defined]
+                part._hold(deepcopy(part.data, memo))  # type: ignore[attr-defined]
+            _deepen(part, deepcopy, memo)
+
+
 def _emptied(node: Any, size: Size, device: torch.device | None, own_device: bool, recurse: bool) -> Any:
     fields = {}
     for key, value in node._fields().items() if recurse else ():
@@ -154,6 +165,8 @@ def _new(node: Any, size: tuple[Any, ...], options: dict[str, Any], make: Callab
 
 
 def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
+    if node._is_non_tensor:
+        return node._anew(batch_size)
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):
@@ -168,7 +181,7 @@ def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any
 
 def _unwrapped(node: Any) -> Any:
     """The containers that tensorclasses are around, at every depth, in place of the tensorclasses."""
-    if node._wrapped is not None:
+    if node._wrapped is not None and not node._is_non_tensor:
         return _unwrapped(node._wrapped)
     for key, value in node._fields().items() if node._dict_backed else ():
         if isinstance(value, TensorCollection):

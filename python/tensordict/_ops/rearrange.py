@@ -367,7 +367,7 @@ class RearrangeOps(ShapeOps):
         def leaf(tensor: Any) -> Any:
             return torch.nn.functional.pad(tensor, [0, 0] * (tensor.ndim - count) + tail, "constant", value)
 
-        out = self._changed(Change(leaf, dims, Size(sizes), range(dims)), inplace=inplace, lock=False)
+        out = self._changed(Change(leaf, dims, Size(sizes), range(dims), fills=True), inplace=inplace, lock=False)
         return out
 
     def contiguous(self, *, canonical: bool = False, inplace: bool = False) -> Self:

@@ -14,7 +14,7 @@ from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.ragged import plan_write, write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._ops.access import AccessOps, Write
+from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._types import IndexType, Key, Path, TensorCollection
 
@@ -278,7 +278,9 @@ class _UpdatePlan:
         return node._fields().get(name)
 
     def _recurses(self, target: Any, value: Any) -> bool:
-        if not isinstance(target, TensorCollection) or self.is_leaf(type(target)):
+        if not isinstance(target, TensorCollection) or target._is_non_tensor or self.is_leaf(type(target)):
+            return False
+        if isinstance(value, TensorCollection) and value._is_non_tensor:
             return False
         return isinstance(value, Mapping) if not isinstance(value, TensorCollection) else not self.is_leaf(type(value))
 
@@ -298,16 +300,13 @@ def _plan_copies(
         target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
         if target is None:
             raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
+        if isinstance(target, TensorCollection) and target._is_non_tensor:
+            holder, last = holder_of(node, path)
+            out.append((ObjectEntry(holder, last), _fitting(holder, last, target, value)))  # type: ignore[arg-type]
+            continue
+        _check_kinds(key_of(above + path), target, value)
         if isinstance(target, TensorCollection):
-            if not isinstance(value, (TensorCollection, Mapping)):
-                raise _InplaceWriteError(
-                    f"the entry {key_of(above + path)!r} is a tensordict: a {type(value).__name__} does not fit it"
-                )
             _plan_copies(target, value, index, below, out, above + path)
-        elif isinstance(value, (TensorCollection, Mapping)):
-            raise _InplaceWriteError(
-                f"the entry {key_of(above + path)!r} is a tensor: a {type(value).__name__} does not fit it"
-            )
         else:
             if not isinstance(value, Tensor):
                 value = as_tensor(path[-1], value, target.device)
@@ -323,6 +322,13 @@ def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | 
         return
     for part, piece in zip(node._parts(), node._parts_of(source)):
         _plan_copies(part, piece, None, keys, out, above)
+
+
+def _check_kinds(key: Key, target: Any, value: Any) -> None:
+    """Raises where a node is written into a leaf, or a leaf into a node."""
+    if isinstance(target, TensorCollection) is not isinstance(value, (TensorCollection, Mapping)):
+        kind = "tensordict" if isinstance(target, TensorCollection) else "tensor"
+        raise _InplaceWriteError(f"the entry {key!r} is a {kind}: a {type(value).__name__} does not fit it")
 
 
 def _check_known(node: Any, source: Any, above: Path) -> None:

@@ -212,6 +212,8 @@ def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
         if type(mine) is Tensor and type(part) is Tensor:
             out.append(part)
             continue
+        if isinstance(mine, TensorCollection) and mine._is_non_tensor:
+            continue
         if isinstance(mine, TensorCollection) is not isinstance(part, TensorCollection):
             raise KeyError(f"a {type(mine).__name__} stands at the place of a {type(part).__name__}")
         if isinstance(mine, TensorCollection):
@@ -222,6 +224,8 @@ def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
 
 def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> Any:
     """A tree like `node` with other leaves, depth first, and, if given, changed batch dimensions."""
+    if node._is_non_tensor and node._stacked and change is not None:
+        return node if change.leaf is None else node._transform(change)
     if node._dict_backed and change is None:
         fields = {
             key: next(leaves) if type(part) is Tensor or not isinstance(part, TensorCollection) else refill(part, leaves)
@@ -288,7 +292,12 @@ def _parts_of_ragged(node: Any, below: Callable[..., Any], function: Callable[..
 
 def map_pairs(node: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf and the leaf of `other` at its place."""
-    beside = node._parts_of(other)
+    if node._is_non_tensor:
+        return node._compared(other, function)
+    beside = [
+        part if type(part) is Tensor or isinstance(mine, TensorCollection) else _operand(part)
+        for mine, part in zip(node._parts(), node._parts_of(other))
+    ]
     try:
         parts = [
             map_pairs(mine, part, function) if isinstance(mine, TensorCollection) else function(mine, part)
@@ -297,6 +306,13 @@ def map_pairs(node: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any
     except Exception:
         parts = _parts_of_ragged(node, partial(map_pairs, function=function), function, beside)
     return node._from_parts(parts)
+
+
+def _operand(part: Any) -> Any:
+    """What stands beside a leaf: a leaf, or objects as a tensor."""
+    if isinstance(part, TensorCollection) and part._is_non_tensor:
+        return torch.as_tensor(part.tolist())  # type: ignore[attr-defined]
+    return part
 
 
 def copy_nodes(node: Any) -> Any:

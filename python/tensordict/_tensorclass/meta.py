@@ -153,7 +153,7 @@ def field(name: str) -> property:
                 value = self._tensordict._get_str(name)
             except KeyError:
                 return None
-        return value if type(value) is Tensor else exposed(value)
+        return value if type(value) is Tensor else exposed(value, self._tensordict, name)
 
     def write(self: Any, value: Any) -> None:
         self._set_field(name, value)

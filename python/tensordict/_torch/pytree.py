@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._lazy import LazyStackedTensorDict
+from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
+from tensordict._nontensor.values import same
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
 from tensordict._types import Names, TensorCollection
@@ -122,6 +124,8 @@ def _batch_size(entries: list[Any], context: Context) -> Size:
 
 def _is_bare(value: Any) -> bool:
     """Whether `value` is a node without leaves: no dimension of it was mapped."""
+    if isinstance(value, TensorCollection) and value._is_non_tensor:
+        return True
     return isinstance(value, TensorDict) and value.is_empty()
 
 
@@ -133,6 +137,8 @@ def _is_mapped(value: Any) -> bool:
 
 def _follow(value: Any, before: Size, after: Size) -> Any:
     """`value`, or if it is a node without leaves one with the batch size that its parent has now."""
+    if isinstance(value, TensorCollection) and value._is_non_tensor:
+        return _followed(value, before, after)
     if not _is_bare(value):
         return value
     fields = {key: _follow(below, before, after) for key, below in value._tensordict.items()}
@@ -200,6 +206,53 @@ def flatten_stack_with_keys(node: LazyStackedTensorDict) -> tuple[list[tuple[Any
     return [(pytree.MappingKey(key), value) for key, value in zip(context.keys, values)], context
 
 
+class Held:
+    """What is kept of a node that holds objects, which has no leaves: the node. Equal ones hold equal objects."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Held) or type(other.node) is not type(self.node):
+            return False
+        mine, others = self.node, other.node
+        return mine.batch_dims == others.batch_dims and bool(
+            same(mine.tolist(), others.tolist()) if mine._stacked else same(mine.data, others.data)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self.node), self.node.batch_dims))
+
+
+def flatten_objects(node: Any) -> tuple[list[Any], Held]:
+    """No leaves, and the node."""
+    return [], Held(node)
+
+
+def flatten_objects_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Held]:
+    """`flatten_objects`."""
+    return [], Held(node)
+
+
+def unflatten_objects(values: Any, context: Held) -> Any:
+    """A copy of the node, which shares its objects."""
+    return context.node.copy()
+
+
+def _followed(node: Any, before: Size, after: Size) -> Any:
+    """A node that holds objects in a batch that lost or gained dimensions."""
+    size = node.batch_size
+    if len(after) < len(before):
+        # which element it is nobody knows: a stack keeps all
+        return node if node._stacked else node._at(Size((*after, *size[len(before) :])))
+    if size[: len(after)] == after:
+        return node
+    whole = Size((*after, *size[len(before) :]))
+    return node.expand(whole) if node._stacked else node._at(whole)
+
+
 def register() -> None:
     """Registers the classes with torch's pytrees, unless `EXCLUDE_TD_FROM_PYTREE` is set."""
     if EXCLUDE_FROM_PYTREE.value:
@@ -214,6 +267,14 @@ def register() -> None:
         serialized_type_name="tensordict.LazyStackedTensorDict",
         flatten_with_keys_fn=flatten_stack_with_keys,
     )
+    for cls in (MetaData, NonTensorData, NonTensorDataBase, NonTensorStack):
+        pytree.register_pytree_node(
+            cls,
+            flatten_objects,
+            unflatten_objects,
+            serialized_type_name=f"tensordict.{cls.__name__}",
+            flatten_with_keys_fn=flatten_objects_with_keys,
+        )
     for cls in CLASSES:
         register_wrapper(cls)
     CLASS_HOOKS.append(register_wrapper)

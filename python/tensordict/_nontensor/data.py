@@ -1,0 +1,455 @@
+"""The holder of one Python object, which all elements of a batch have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from types import GenericAlias
+from typing import Any, ClassVar
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._kernel.index import Index
+from tensordict._kernel.shapes import expand_right
+from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.repr import Entry
+from tensordict._td import TensorDict
+from tensordict._tensorclass.cls import TensorClass
+from tensordict._types import Key, Names, TensorCollection
+
+_NO_BATCH = Size(())
+
+
+@dataclasses.dataclass
+class _Shape:
+    """The fields, as dataclasses describe them."""
+
+    data: Any
+    _metadata: dict[str, Any] | None = None
+    _is_non_tensor: bool = True
+
+
+class NonTensorDataBase(TensorClass):
+    """What holds one Python object for a batch.
+
+    It is a tensorclass around an empty tensordict, which has the batch size, device, names and lock; the object stands
+    beside it. So it moves with a batch as any node does, and the object stays what it is.
+    """
+
+    __slots__ = ("__dict__", "_data", "_metadata")
+    _is_root = True
+    _is_non_tensor = True
+    _dict_backed = False
+    __dataclass_fields__: ClassVar[dict[str, Any]] = _Shape.__dataclass_fields__
+
+    # `MetaData[str]`, as annotations write it
+    __class_getitem__ = classmethod(GenericAlias)  # type: ignore[assignment, var-annotated]
+
+    _data: Any
+    _metadata: dict[str, Any] | None
+
+    def __init__(
+        self,
+        data: Any,
+        _metadata: dict[str, Any] | None = None,
+        _is_non_tensor: bool = True,
+        *,
+        batch_size: Any = None,
+        device: Any = None,
+        names: Any = None,
+        lock: bool = False,
+    ) -> None:
+        if isinstance(data, TensorCollection) and data._is_non_tensor:
+            data = data.data  # type: ignore[attr-defined]
+        size = _NO_BATCH if batch_size is None else as_size(batch_size)
+        _start(self, data, TensorDict._new({}, size, as_device(device)), _metadata)
+        if names is not None:
+            self.names = names
+        if lock:
+            self.lock_()
+
+    @classmethod
+    def _of(cls, data: Any, batch_size: Size = _NO_BATCH, device: torch.device | None = None) -> Self:
+        """A holder of `data`, unchecked."""
+        return _start(object.__new__(cls), data, TensorDict._new({}, batch_size, device), None)
+
+    def _at(self, batch_size: Size = _NO_BATCH) -> Self:
+        """A holder of the same object for another batch."""
+        return self._of(self._data, batch_size, self._tensordict._device)
+
+    def _wrap(self, inner: Any) -> Self:  # type: ignore[override]
+        return _start(object.__new__(type(self)), self._data, inner, self._metadata)
+
+    # The object.
+
+    @property
+    def data(self) -> Any:
+        """The object."""
+        return self._data
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._check_unlocked()
+        self._hold(value)
+
+    def _hold(self, value: Any) -> None:
+        object.__setattr__(self, "_data", value)
+        if self._extra is not None and self._extra.get("memmap"):
+            self._resave()
+
+    def _sweep(self, folder: Any) -> None:
+        from tensordict._nontensor.files import sweep
+
+        sweep(self, folder)
+
+    def _resave(self) -> None:
+        from tensordict._nontensor.files import resave
+
+        resave(self)
+
+    def _exposed(self, node: Any = None, key: str = "") -> Any:
+        return self._data
+
+    def tolist(self, **options: Any) -> Any:
+        """The object in lists nested as the batch has dimensions; the object itself for an empty batch size."""
+        return nested([self._data] * self.batch_size.numel(), self.batch_size)
+
+    def to_dict(self, **options: Any) -> Any:
+        """The object."""
+        return self._data
+
+    def maybe_to_stack(self) -> Any:
+        """A `NonTensorStack` with the object for each element, or this holder where the batch size is empty."""
+        from tensordict._nontensor.stack import built
+
+        if not self.batch_size:
+            return self
+        return built(
+            [NonTensorData._of(self._data, device=self.device)] * self.batch_size.numel(), self.batch_size, self._names
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute or field {name!r}. Its fields are ['data'].", name=name, obj=self
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not hasattr(getattr(type(self), name, None), "__set__"):
+            raise AttributeError(
+                f"Cannot set the attribute {name!r}: {type(self).__name__} has no such field. Its field is 'data'."
+            )
+        object.__setattr__(self, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the object."""
+        return self._data(*args, **kwargs)
+
+    # The waist, where it is not that of the empty tensordict.
+
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> Any:
+        inner = self._tensordict._rebuild(fields, batch_size, device, names)
+        return inner if fields else self._wrap(inner)
+
+    def _anew(self, batch_size: Size) -> Any:
+        """A holder of the same object for a batch of new elements."""
+        return self._at(batch_size)
+
+    def _set_str(self, key: str, value: Any) -> None:
+        raise AttributeError(f"Cannot set the attribute {key!r}: {type(self).__name__} has no such field. Its field is 'data'.")
+
+    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Any:
+        made = self._wrap(self._tensordict._from_parts((), change))
+        return made if change is None else self._spread(made, change)
+
+    def _spread(self, made: Any, change: Change) -> Any:
+        """What becomes of the holder where a change adds elements or dimensions."""
+        return made
+
+    def _transform(self, change: Change) -> Any:
+        moved = self._wrap(self._tensordict._transform(change))
+        if not change.fills:
+            return self._spread(moved, change)
+        from tensordict._nontensor.stack import built
+
+        fresh = self._of(None, device=self.device)
+        found = [fresh if place < 0 else self for place in sources(change, self.batch_size)]
+        return built(found, moved.batch_size, moved._names) if fresh in found else moved
+
+    def _assign(self, index: Index, value: Any) -> None:
+        made = self._with_rows(index, value)
+        if made is not self:
+            raise ValueError(
+                f"A {type(self).__name__} holds one value for all its elements, so it cannot take another value at an index. "
+                "Call maybe_to_stack() to get a NonTensorStack, which holds a value for each element."
+            )
+
+    def _with_rows(self, index: Index, value: Any) -> Any:
+        """This holder, or a stack in its place, after objects were written into the rows at `index`."""
+        if not self.batch_size or (_is_holder(value) and same(value._data, self._data)) or same(value, self._data):
+            return self._taking(value)
+        stack = self.maybe_to_stack()
+        stack._assign(index, value)
+        return stack
+
+    def _taking(self, value: Any) -> Any:
+        """This holder with the object of `value`, or what stands in its place where `value` has several."""
+        if isinstance(value, TensorCollection) and not value._is_non_tensor:
+            raise _refused(self, value)
+        if isinstance(value, TensorCollection) and value._stacked:  # type: ignore[attr-defined]
+            found = holders(value)
+            if not found or any([not same(found[0]._data, item._data) for item in found[1:]]):
+                return self.maybe_to_stack()._taking(value)
+            value = found[0]
+        self._hold(value._data if _is_holder(value) else value)
+        return self
+
+    def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
+        return compared(self, other, function)
+
+    def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
+        from tensordict._nontensor.files import describe
+
+        return describe(self)
+
+    def _chosen(self, condition: Tensor, other: Any) -> Any:
+        return chosen(self, condition, other)
+
+    @classmethod
+    def _stack_lazily(cls, items: Any, stack_dim: int, name: str | None = None) -> Any:
+        from tensordict._nontensor.stack import stacked
+
+        return stacked(items, stack_dim, name)
+
+    @staticmethod
+    def _joined(items: Any, dim: int, cat: bool) -> Any:
+        from tensordict._nontensor.stack import joined
+
+        return joined(items, dim, cat)
+
+    # Methods that see the object.
+
+    def get(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+        """The object for the key `"data"`; a default for all others."""
+        if key == "data":
+            return self._data
+        return self._tensordict.get(key, *args, **kwargs)
+
+    def set(self, key: Key, item: Any, inplace: bool = False, *, non_blocking: bool = False, **kwargs: Any) -> Self:
+        """Replaces the object, for the key `"data"`.
+
+        Raises:
+            AttributeError: the key is another one.
+        """
+        if key != "data":
+            raise AttributeError(
+                f"Cannot set the attribute {key!r}: {type(self).__name__} has no such field. Its field is 'data'."
+            )
+        self._data_in(item, not inplace)
+        return self
+
+    def _data_in(self, value: Any, structural: bool) -> None:
+        if structural:
+            self._check_unlocked()
+        self._hold(value)
+
+    def update(self, input_dict_or_td: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """Takes over the object of another holder.
+
+        Raises:
+            ValueError: the other one has several objects.
+        """
+        self._data_in(_one_of(self, input_dict_or_td, ValueError), not kwargs.get("inplace"))
+        return self
+
+    def update_(self, input_dict_or_td: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """Takes over the object of another holder, also if locked.
+
+        Raises:
+            RuntimeError: the other one has several objects.
+        """
+        self._data_in(_one_of(self, input_dict_or_td, RuntimeError), False)
+        return self
+
+    copy_ = update_  # type: ignore[assignment]
+
+    def is_empty(self) -> bool:
+        """False: there is an object."""
+        return False
+
+    def filter_empty_(self) -> Self:
+        """Removes nothing."""
+        return self
+
+    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Any:
+        """This holder: it has no entries to leave out."""
+        return self
+
+    def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
+        """A copy of the holder: the object has no place in a tensordict of its own."""
+        return self.clone()
+
+    @classmethod
+    def from_tensordict(cls, tensordict: Any, non_tensordict: Any = None, safe: Any = None) -> Self:
+        """A holder with the batch size, device and names of a tensordict, and the object under `"data"` of a dict."""
+        if not isinstance(tensordict, TensorCollection):
+            raise RuntimeError(f"Expected a TensorDictBase instance but got {type(tensordict)}")
+        state = non_tensordict or {}
+        return _start(object.__new__(cls), state.get("data"), tensordict.empty(), state.get("_metadata"))  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_dict(cls, input_dict: Any, **options: Any) -> Self:
+        """A holder of the object under `"data"`."""
+        return cls(input_dict["data"], batch_size=options.get("batch_size"), device=options.get("device"))
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, torch.eq) if _is_objects(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, torch.ne) if _is_objects(other) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # Copies, pickles, prints.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        import copy
+
+        return _start(object.__new__(type(self)), copy.deepcopy(self._data, memo), self._tensordict.copy(), self._metadata)
+
+    def __getstate__(self) -> dict[str, Any]:
+        held = {"data": self._data, "_metadata": self._metadata, "_is_non_tensor": True}
+        return {"tensordict": self._tensordict, "non_tensordict": held}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        held = state["non_tensordict"]
+        _start(self, held["data"], state["tensordict"], held.get("_metadata"))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(data={self._data}, batch_size={self.batch_size}, device={self.device})"
+
+    def _repr_entry(self, parent: Any, options: Any) -> Entry:
+        return Entry.leaf(type(self._data).__name__)
+
+    def _repr_long(self, options: Any) -> str:
+        return repr(self)
+
+
+def _start(holder: Any, data: Any, inner: Any, metadata: Any) -> Any:
+    put = object.__setattr__
+    put(holder, "_tensordict", inner)
+    put(holder, "_data", data)
+    put(holder, "_metadata", metadata)
+    return holder
+
+
+class NonTensorData(NonTensorDataBase):
+    """The holder of one Python object, which all elements of a batch have.
+
+    A tensordict makes one of what it is given that is no tensor: a string, a function, any object. `td[key]` gives the
+    object, `td.get(key)` the holder. Stacked with others it becomes a `NonTensorStack`, with an object for each element.
+
+    Args:
+        data: the object.
+        batch_size: of the batch that has it.
+        device: the device label.
+        names: names of the batch dimensions.
+
+    >>> import torch
+    >>> from tensordict import NonTensorData, TensorDict
+    >>> td = TensorDict({"a": torch.zeros(3), "name": "run 7"}, [3])
+    >>> td["name"], td[0].get("name").batch_size
+    ('run 7', torch.Size([]))
+    >>> torch.stack([NonTensorData("a"), NonTensorData("b")]).tolist()
+    ['a', 'b']
+    """
+
+    __slots__ = ()
+    _is_root = True
+
+    def _spread(self, made: Any, change: Change) -> Any:
+        """A stack with the object for each element, where there are more elements or dimensions than before."""
+        size, prefix, origins = self.batch_size, change.prefix, change.origins
+        if isinstance(change, Index):
+            return made
+        grown = [origin is not None and count > size[origin] for count, origin in zip(prefix, origins)]
+        # a new number of elements is a stack of one each; the same elements regrouped have no origins
+        added = None in origins and (change.leaf is not None or any([origin is not None for origin in origins]))
+        return made.maybe_to_stack() if any(grown) or added else made
+
+
+class MetaData(NonTensorDataBase):
+    """The holder of one Python object for a batch as a whole: equal ones stay one when they are stacked.
+
+    >>> import torch
+    >>> from tensordict import MetaData
+    >>> torch.stack([MetaData("a"), MetaData("a")])
+    MetaData(data=a, batch_size=torch.Size([2]), device=None)
+    """
+
+    __slots__ = ()
+    _is_root = True
+
+
+for _kind in (NonTensorDataBase, NonTensorData, MetaData):
+    _kind.__module__ = "tensordict.tensorclass"
+
+
+def _is_holder(value: Any) -> bool:
+    return isinstance(value, NonTensorDataBase)
+
+
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, TensorCollection) and bool(value._is_non_tensor)
+
+
+def _refused(node: Any, value: Any) -> Exception:
+    from tensordict._kernel.errors import _InplaceWriteError
+
+    return _InplaceWriteError(f"a {type(node).__name__} holds objects: a {type(value).__name__} cannot be written into it")
+
+
+def _one_of(node: Any, value: Any, error: type[Exception]) -> Any:
+    """The one object of what a holder is updated from."""
+    if _is_objects(value):
+        if value._stacked:
+            raise error(
+                f"Cannot update a {type(node).__name__} object with a {type(value).__name__}. Call "
+                "`non_tensor_data.maybe_to_stack()` before calling update()."
+            )
+        return value._data
+    if isinstance(value, dict) and "data" in value:
+        return value["data"]
+    raise AttributeError(f"a {type(node).__name__} is updated from another holder, got a {type(value).__name__}")
+
+
+def compared(node: Any, other: Any, function: Callable[..., Any]) -> Any:
+    """For each element whether the objects of two nodes are equal; `node` itself for what orders them."""
+    if isinstance(other, Tensor):
+        return function(torch.as_tensor(node.tolist()), other)
+    if function not in (torch.eq, torch.ne) or not _is_objects(other):
+        return node
+    if node.batch_size != other.batch_size:
+        raise RuntimeError(f"the batch sizes {node.batch_size} and {other.batch_size} of the objects to compare differ")
+    equal = function is torch.eq
+    if not node._stacked and not other._stacked:
+        return torch.full(node.batch_size, same(node._data, other._data) is equal, device=node.device)
+    found = [same(one._data, two._data) is equal for one, two in zip(holders(node), holders(other))]
+    return torch.tensor(found, dtype=torch.bool, device=node.device).reshape(node.batch_size)
+
+
+def chosen(node: Any, condition: Tensor, other: Any) -> Any:
+    """The objects of `node` where a condition holds, and those of `other` elsewhere; of what has no objects, none."""
+    if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and same(node._data, other._data)):
+        return node.copy()
+    from tensordict._nontensor.stack import built
+
+    size = node.batch_size
+    spread = expand_right(condition, size) if condition.ndim < len(size) else condition.expand(size)
+    rows = zip(spread.reshape(-1).tolist(), holders(node), holders(other.expand(size)))
+    return built([one if first else two for first, one, two in rows], size, node._names)

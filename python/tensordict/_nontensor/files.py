@@ -1,0 +1,150 @@
+"""How objects are kept in folders: as JSON where that gives the same object back, else as a pickle."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+from hashlib import sha256
+from typing import Any
+
+from tensordict._io.tree import READERS
+from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
+from tensordict._nontensor.stack import NonTensorStack
+from tensordict._nontensor.values import holders
+
+_PICKLED = "pickle.pkl"
+_OTHER = "other.pickle"
+
+
+def _same_in_json(value: Any) -> bool:
+    """Whether JSON gives back an equal object of the same classes."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if value is None or type(value) in (str, bool, int):
+        return True
+    if type(value) is list:
+        return all(map(_same_in_json, value))
+    return type(value) is dict and all([type(key) is str and _same_in_json(item) for key, item in value.items()])
+
+
+def describe(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
+    """What a folder says of a node that holds objects, and the other files in it: their names and bytes."""
+    return _describe_stack(node) if node._stacked else _describe_data(node)
+
+
+def _describe_data(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
+    metadata: dict[str, Any] = {"_type": str(type(node))}
+    files = []
+    held = {"data": node._data, "_metadata": node._metadata}
+    pickled = {name: value for name, value in held.items() if not _same_in_json(value)}
+    metadata.update({name: value for name, value in held.items() if name not in pickled})
+    if pickled:
+        files.append((_OTHER, _pickled(pickled)))
+    metadata["_is_non_tensor"] = True
+    return json.dumps(metadata), files
+
+
+def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
+    values = node.tolist()
+    dims = len(node.batch_size)
+    plain = [item._data for item in holders(node)] if -1 not in node.batch_size else []
+    in_json = -1 not in node.batch_size and all(map(_same_in_json, plain))
+    metadata = {
+        "_type": str(type(node)),
+        "_format_version": 1,
+        "_class": f"tensordict:{type(node).__name__}",
+        "stack_dim": node.stack_dim,
+        "device": "cpu",
+        "data": values if in_json else _PICKLED,
+        "_batch_dims": dims,
+    }
+    return json.dumps(metadata), [] if in_json else [(_PICKLED, _pickled(values))]
+
+
+def resave(node: Any) -> None:
+    """Writes a node that holds objects to its folder again, after they were changed in place."""
+    folder = node._rare.get("prefix")
+    if folder is None:
+        return
+    text, files = describe(node)
+    for name, found in [*files, ("meta.json", text.encode())]:
+        path = os.path.join(folder, name)
+        with open(f"{path}.new", "wb") as file:
+            file.write(found)
+        os.replace(f"{path}.new", path)
+    sweep(node, folder)
+
+
+def sweep(node: Any, folder: Any) -> None:
+    """Removes the pickle of objects that were in a folder before those of `node`."""
+    kept = [name for name, _ in describe(node)[1]]
+    for name in (_PICKLED, _OTHER):
+        path = os.path.join(folder, name)
+        if name not in kept and os.path.isfile(path):
+            os.unlink(path)
+
+
+# The digests of the pickles that this process wrote: those it may read back without being told.
+_WRITTEN: set[bytes] = set()
+
+
+def _pickled(value: Any) -> bytes:
+    found = pickle.dumps(value)
+    _WRITTEN.add(sha256(found).digest())
+    return found
+
+
+def _unpickled(path: str, allow_pickle: bool | None) -> Any:
+    """What a pickle in a folder holds.
+
+    Raises:
+        RuntimeError: reading pickles was not allowed, and this process did not write this one.
+    """
+    with open(path, "rb") as file:
+        found = file.read()
+    if not (allow_pickle or (allow_pickle is None and sha256(found).digest() in _WRITTEN)):
+        raise RuntimeError(
+            f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading one "
+            "can run any code. Pass allow_pickle=True if the folder comes from where you trust it."
+        )
+    return pickle.loads(found)
+
+
+def _read_data(folder: str, text: str, *, allow_pickle: bool | None = None, **_: Any) -> Any:
+    metadata = json.loads(text)
+    kind = _KINDS[metadata["_type"].split(".")[-1].rstrip("'>")]
+    held = {name: metadata[name] for name in ("data", "_metadata") if name in metadata}
+    other = os.path.join(folder, _OTHER)
+    if "data" not in held or "_metadata" not in held:
+        if not os.path.isfile(other):
+            raise ValueError(f"the metadata in {folder} is that of an object, and there is none")
+        held.update(_unpickled(other, allow_pickle))
+    made = kind._of(held["data"])
+    object.__setattr__(made, "_metadata", held.get("_metadata"))
+    return made
+
+
+_KINDS: dict[str, type[NonTensorDataBase]] = {kind.__name__: kind for kind in (MetaData, NonTensorData, NonTensorDataBase)}
+
+
+def _read_stack(folder: str, text: str, *, allow_pickle: bool | None = None, **_: Any) -> Any:
+    metadata = json.loads(text)
+    values, dim = metadata.get("data"), metadata.get("stack_dim", 0)
+    if values == _PICKLED:
+        values = _unpickled(os.path.join(folder, _PICKLED), allow_pickle)
+    if type(values) is not list or type(dim) is not int:
+        raise ValueError(f"the metadata in {folder} is that of a stack of objects, with {values!r} along {dim!r}")
+    return _stack(values, metadata.get("_batch_dims"))
+
+
+def _stack(values: list[Any], dims: int | None) -> Any:
+    """A stack of the objects in nested lists; all lists are parts of it where the number of dimensions is not known."""
+    below = None if dims is None else dims - 1
+    parts = [_stack(value, below) if type(value) is list and below != 0 else NonTensorData._of(value) for value in values]
+    return NonTensorStack._of(parts, 0)
+
+
+READERS.update({f"<class 'tensordict.tensorclass.{name}'>": _read_data for name in _KINDS})
+READERS["tensordict:NonTensorStack"] = READERS["<class 'tensordict.tensorclass.NonTensorStack'>"] = _read_stack

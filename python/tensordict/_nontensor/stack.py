@@ -1,0 +1,507 @@
+"""The stack of objects: a lazy stack whose members hold objects."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._convert.linked import LinkedList
+from tensordict._kernel.change import Change
+from tensordict._kernel.index import VIEW, Index, parse
+from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
+from tensordict._lazy.moves import Places, changed
+from tensordict._lazy.stack import LazyStackedTensorDict
+from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, chosen, compared
+from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._ops.repr import Entry
+from tensordict._ops.waist import copy_nodes
+from tensordict._types import Key, Names, TensorCollection
+
+
+class NonTensorStack(LazyStackedTensorDict):
+    """Python objects for the elements of a batch: the lazy stack of what holds them.
+
+    It moves with a batch as a tensor does. `td[key]` gives the objects as a list, and what is put into that list is written
+    to the tensordict.
+
+    Args:
+        *args: the objects, or nodes that hold some.
+        stack_dim: the dimension along which they stand.
+        **kwargs: those of `LazyStackedTensorDict`.
+
+    >>> import torch
+    >>> from tensordict import NonTensorStack, TensorDict
+    >>> td = TensorDict({"a": torch.zeros(3), "s": NonTensorStack("x", "y", "z")}, [3])
+    >>> td["s"][0] = "w"
+    >>> td[torch.tensor([2, 1, 0])]["s"]
+    LinkedList(['z', 'y', 'w'])
+    """
+
+    __slots__ = ()
+    _is_non_tensor = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*[_holder(item) for item in args], **kwargs)
+
+    @classmethod
+    def from_nontensordata(cls, non_tensor: Any) -> Any:
+        """A stack with the object of a holder for each element."""
+        return non_tensor.maybe_to_stack()
+
+    @classmethod
+    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
+        return stacked(items, stack_dim, name)
+
+    @classmethod
+    def from_list(cls, input: Iterable[Any], **options: Any) -> Any:
+        """A stack of the objects of a list; lists in it become stacks too.
+
+        >>> from tensordict import NonTensorStack
+        >>> NonTensorStack.from_list([["a", 1], ["b", None]]).batch_size
+        torch.Size([2, 2])
+        """
+        return NonTensorStack._of([cls.from_list(item) if isinstance(item, list) else _holder(item) for item in input], 0)
+
+    # The objects.
+
+    @property  # type: ignore[misc]
+    def data(self) -> Any:
+        """The object, if all elements have the same.
+
+        Raises:
+            AttributeError: they have not.
+        """
+        found = holders(self)
+        if not found or not all([same(found[0]._data, item._data) for item in found[1:]]):
+            raise AttributeError(f"Cannot get the non-unique data of a {type(self).__name__}. Use .tolist() instead.")
+        return found[0]._data
+
+    def _exposed(self, node: Any = None, key: str = "") -> Any:
+        if node is None or not node._stacked:
+            made = _linked(self, self, None, ())
+            made._td = weakref.ref(self)
+            return made
+        return _linked(self, node, key, ())  # the entry of a lazy stack is made when it is read
+
+    def tolist(self, *, as_linked_list: bool = False, **options: Any) -> Any:
+        """The objects in lists nested as the batch has dimensions.
+
+        Args:
+            as_linked_list: lists that write what is put into them to this stack.
+            **options: accepted.
+        """
+        if as_linked_list:
+            return self._exposed()
+        size = self.batch_size
+        if -1 in size:
+            return [member.tolist() for member in self.tensordicts]
+        return nested([item._data for item in holders(self)], size)
+
+    def to_dict(self, **options: Any) -> Any:
+        """The objects in nested lists."""
+        return self.tolist()
+
+    def maybe_to_stack(self) -> Any:
+        """This stack."""
+        return self
+
+    # The waist, where it differs from that of other lazy stacks.
+
+    def _rebuild(
+        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
+    ) -> Any:
+        if fields:
+            return super()._rebuild(fields, batch_size, device, names)
+        size = self.batch_size
+        if size[: len(batch_size)] == batch_size:  # more dimensions than asked for are no harm
+            return copy_nodes(self)
+        try:
+            made = NonTensorData._of(self.data, batch_size, device)
+        except AttributeError:
+            raise RuntimeError(
+                f"a {type(self).__name__} of the batch size {size} cannot get the batch size {batch_size}: its objects are for "
+                "the elements it has"
+            ) from None
+        made._set_names(names)
+        return made
+
+    def _anew(self, batch_size: Size) -> Any:
+        """A stack for a batch of new elements, which have None."""
+        fresh = NonTensorData._of(None, device=self.device)
+        return built([fresh] * math.prod(batch_size), batch_size)
+
+    def _dense(self, must: bool = False) -> Any:
+        return self if must else None
+
+    def _densified(self, layout: torch.layout) -> Any:
+        return self
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+        """This stack: objects have no other form."""
+        return self
+
+    def _transform(self, change: Change) -> Any:
+        size = self.batch_size
+        bare = not self.tensordicts and not change.fills
+        if self.stack_dim >= change.consumed or bare or -1 in size[: change.consumed]:
+            return changed(self, change)
+        if change.mixes is not None:
+            return _reduced(self, change)
+        if not change.fills:
+            places = Places(self, change)
+            if places.member.numel() and not places.fresh and len(places.varying()) <= 1:
+                out = changed(self, change)
+                # a lazy stack shares its members with the rows of a list of places: objects move as elements do
+                if isinstance(change, Index) and change.kind != VIEW:
+                    out = copy_nodes(out)
+                # elements of one member stay elements
+                return out if out._stacked else out.maybe_to_stack()
+        found = holders(self)
+        fresh = NonTensorData._of(None, device=self.device)
+        moved = [fresh if place < 0 else found[place] for place in sources(change, size)]
+        names = self._names
+        return built(moved, change.shape(size), None if names is None else change.names(names))
+
+    def _index(self, index: Index) -> Any:
+        if type(index.key) is int or (type(index.key) is slice and index.prefix[0]):
+            return super()._index(index)
+        return self._transform(index)
+
+    def _assign(self, index: Index, value: Any) -> None:
+        write(self, sources(index, self.batch_size), _objects_for(value, index.shape(self.batch_size)))
+        self._resave()
+
+    def _with_rows(self, index: Index, value: Any) -> Any:
+        """This stack after objects were written into the rows at `index`."""
+        self._assign(index, value)
+        return self
+
+    def _taking(self, value: Any) -> Any:
+        """This stack with other objects for all elements."""
+        write(self, list(range(math.prod(self.batch_size))), _objects_for(value, self.batch_size))
+        self._resave()
+        return self
+
+    def _sweep(self, folder: Any) -> None:
+        from tensordict._nontensor.files import sweep
+
+        sweep(self, folder)
+
+    def _resave(self) -> None:
+        if self._extra is not None and self._extra.get("memmap"):
+            from tensordict._nontensor.files import resave
+
+            resave(self)
+
+    def _set_str(self, key: str, value: Any) -> None:
+        raise AttributeError(f"a {type(self).__name__} holds objects and has no entries, got the key {key!r}")
+
+    def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
+        return compared(self, other, function)
+
+    def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
+        from tensordict._nontensor.files import describe
+
+        return describe(self)
+
+    def _chosen(self, condition: Tensor, other: Any) -> Any:
+        return chosen(self, condition, other)
+
+    @staticmethod
+    def _joined(items: Any, dim: int, cat: bool) -> Any:
+        return joined(items, dim, cat)
+
+    # Methods that see the objects.
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Writes an object, a list of objects, or what holds them, into the rows at an index."""
+        self._assign(parse(index, self.batch_size), value)
+
+    def update(self, input_dict_or_td: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """Takes over the objects of another holder or stack, or of a list."""
+        if not kwargs.get("inplace"):
+            self._check_unlocked()
+        return self._taking(input_dict_or_td)
+
+    def update_(self, input_dict_or_td: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """Takes over the objects of another holder or stack, or of a list, also if locked."""
+        return self._taking(input_dict_or_td)
+
+    copy_ = update_  # type: ignore[assignment]
+
+    def append(self, tensordict: Any) -> None:
+        """Adds an object, or what holds it, behind the last; raises as `LazyStackedTensorDict.append` does."""
+        super().append(_holder(tensordict))
+
+    def insert(self, index: int, tensordict: Any) -> None:
+        """Adds an object, or what holds it, before the one at `index`."""
+        super().insert(index, _holder(tensordict))
+
+    def extend(self, tensordict: Any) -> None:
+        """Adds the objects of a list, or the members of a stack; all of them, or none."""
+        if not isinstance(tensordict, TensorCollection):
+            tensordict = [_holder(item) for item in tensordict]
+        super().extend(tensordict)
+
+    def is_empty(self) -> bool:
+        """False: there are objects."""
+        return False
+
+    def filter_empty_(self) -> Self:
+        """Removes nothing."""
+        return self
+
+    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Any:
+        """This stack: it has no entries to leave out."""
+        return self
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, torch.eq) if _has_objects(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, torch.ne) if _has_objects(other) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        text = str(self.tolist())
+        if len(text) > 50:
+            text = text[:50] + "..."
+        return f"{type(self).__name__}(\n    {text},\n    batch_size={self.batch_size},\n    device={self.device})"
+
+    def _repr_entry(self, parent: Any, options: Any) -> Entry:
+        found = holders(self) if parent._stacked else ()
+        return Entry.leaf(type(found[0]._data if found else self).__name__)
+
+    def _repr_long(self, options: Any) -> str:
+        return repr(self)
+
+
+NonTensorStack.__module__ = "tensordict.tensorclass"
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, TensorCollection) and bool(value._is_non_tensor)
+
+
+def _holder(item: Any) -> Any:
+    return item if _has_objects(item) else NonTensorData._of(item)
+
+
+# Making stacks.
+
+
+def built(found: list[Any], size: Size, names: Names = None) -> Any:
+    """A stack of copies of holders, one for each element of a batch; a holder for an empty batch size."""
+
+    def make(rows: list[Any], dim: int) -> Any:
+        made = NonTensorStack._of([item._at() if not item._stacked else item for item in rows], 0)
+        made._empty_size = size[dim + 1 :]
+        return made
+
+    made = nested(found, size, make) if size else found[0]._at()
+    if names is not None:
+        made._adopt_names(names)
+    return made
+
+
+def stacked(items: Sequence[Any], dim: int, name: str | None = None) -> Any:
+    """The stack of nodes that hold objects, without a copy: one holder where all have the same object and that is asked for."""
+    if not all([_has_objects(item) for item in items]):
+        return LazyStackedTensorDict._of(list(items), dim, name)
+    one = _unique(items, CAPTURE_NON_TENSOR_STACK.value)
+    if one is None:
+        return NonTensorStack._of(list(items), dim, name)
+    size = items[0].batch_size
+    made = one._at(Size((*size[:dim], len(items), *size[dim:])))
+    inner = items[0]._names
+    if name is not None or inner is not None:
+        inner = [None] * len(size) if inner is None else inner
+        made._set_names([*inner[:dim], name, *inner[dim:]])
+    return made
+
+
+def _unique(items: Sequence[Any], capture: bool) -> Any:
+    """The first of several holders if all hold the same object, and are of one class that shows that as one."""
+    first = items[0]
+    if not isinstance(first, NonTensorDataBase) or not (capture or all([isinstance(item, MetaData) for item in items])):
+        return None
+    same_class = all([type(item) is type(first) and item.batch_size == first.batch_size for item in items])
+    return first if same_class and all([same(first._data, item._data) for item in items[1:]]) else None
+
+
+def joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
+    """Nodes that hold objects stacked, or one after the other, along `dim`; the nodes are copied.
+
+    Raises:
+        RuntimeError: one of them holds none.
+    """
+    if not all([_has_objects(item) for item in items]):
+        raise RuntimeError(
+            f"objects and tensors cannot be joined: the entries are of the classes {sorted({type(i).__name__ for i in items})}"
+        )
+    if not cat:
+        return stacked([copy_nodes(item) for item in items], dim)
+    first = items[0]
+    if isinstance(first, NonTensorDataBase):
+        whole = all([isinstance(item, NonTensorDataBase) and same(first._data, item._data) for item in items])
+        if whole:
+            size = list(first.batch_size)
+            size[dim] = sum([item.batch_size[dim] for item in items])
+            made = first._at(Size(size))
+            made._set_names(first._names)
+            return made
+    rows = NonTensorStack._of([copy_nodes(row) for item in items for row in item.unbind(dim)], dim)
+    rows._empty_size = Size((*first.batch_size[:dim], *first.batch_size[dim + 1 :]))
+    if first._names is not None:
+        rows._adopt_names(first._names)
+    return rows
+
+
+def of_list(values: list[Any], device: Any = None) -> Any:
+    """The stack of the objects of a list; lists in it become stacks too, those of numbers tensors."""
+    return NonTensorStack._of([_of_item(value, device) for value in values], 0)
+
+
+def _of_item(value: Any, device: Any) -> Any:
+    if _has_objects(value):
+        return value
+    if isinstance(value, list) and value:
+        try:
+            value = torch.tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            return of_list(value, device)
+    return NonTensorData._of(value, device=device)
+
+
+# Writing and reading.
+
+
+def _reduced(node: Any, change: Change) -> Any:
+    """The objects where elements are computed from several: those that all of the several have.
+
+    Raises:
+        RuntimeError: several elements that become one have unlike objects.
+    """
+    if change.shape(node.batch_size) == node.batch_size:
+        return copy_nodes(node)
+    mixes: Any = change.mixes
+    for dim in sorted(mixes, reverse=True):
+        rows = node.unbind(dim)
+        first = holders(rows[0])
+        for row in rows[1:]:
+            if not all([same(one._data, two._data) for one, two in zip(first, holders(row))]):
+                raise RuntimeError(
+                    f"the objects along the dimension {dim} differ, so that there is none for what is computed from them: "
+                    "leave them out first, with filter_non_tensor_data()"
+                )
+        node = rows[0].unsqueeze(dim) if dim in change.origins else rows[0]
+    return copy_nodes(node)
+
+
+def _objects_for(value: Any, size: Size) -> list[Any]:
+    """The objects that are written into a batch of `size`, one for each element.
+
+    Raises:
+        RuntimeError: the value is a list, or a stack, of another shape.
+    """
+    if _has_objects(value):
+        shape = value.batch_size
+        if shape != size:
+            value = value.expand(size)
+        return [item._data for item in holders(value)]
+    if isinstance(value, list) and size:
+        values = value
+        for place in range(len(size)):
+            if not all([isinstance(item, list) for item in values]) if place else False:
+                break
+            if place:
+                values = [below for item in values for below in item]
+            if len(values) != math.prod(size[: place + 1]):
+                raise RuntimeError(f"{len(values)} objects cannot be written into elements of the batch size {size}")
+            if place + 1 == len(size):
+                return values
+        below = math.prod(size[place:])
+        return [item for item in values for _ in range(below)]
+    return [value] * math.prod(size)
+
+
+def write(node: Any, places: list[int], values: list[Any]) -> None:
+    """Puts objects in the elements of a stack with these numbers."""
+    size, dim = node.batch_size, node.stack_dim
+    below, count = math.prod(size[dim + 1 :]), size[dim]
+    parts: dict[int, tuple[list[int], list[Any]]] = {}
+    for place, value in zip(places, values):
+        row, inner = divmod(place, below * count)
+        at, rest = divmod(inner, below)
+        numbers, objects = parts.setdefault(at, ([], []))
+        numbers.append(row * below + rest)
+        objects.append(value)
+    members = node.tensordicts
+    for at, (numbers, objects) in parts.items():
+        member = members[at]
+        if not member._stacked:
+            whole = len(set(numbers)) == math.prod(member.batch_size)
+            if whole and all([item is objects[0] for item in objects[1:]]):
+                member._hold(objects[0])
+                continue
+            lock = member.is_locked
+            member = members[at] = member.maybe_to_stack()
+            if lock:
+                member.lock_()
+        write(member, numbers, objects)
+
+
+class _Place:
+    """What the rows of a linked list write to: an entry of a tensordict, at the first part of an index."""
+
+    __slots__ = ("key", "node", "path")
+
+    def __init__(self, node: Any, key: str | None, path: tuple[int, ...]) -> None:
+        self.node = weakref.ref(node)
+        self.key = key
+        self.path = path
+
+    def __call__(self) -> Any:
+        return None if self.node() is None else self
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        node: Any = self.node()
+        index = (*self.path, place) if self.path else place
+        if self.key is None:
+            node[index] = value
+        else:
+            node.set_at_(self.key, value, index)
+
+
+def _linked(stack: Any, node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:
+    """The objects of a stack as lists that write to it, or to the entry `key` of `node`."""
+    if -1 in stack.batch_size:
+        rows = [_below(member, node, key, (*path, place)) for place, member in enumerate(stack.tensordicts)]
+        return _link(rows, node, key, path)
+    made = nested([item._data for item in holders(stack)], stack.batch_size, lambda items, dim: _link(items, node, key, path))
+    _place(made, len(stack.batch_size), path)
+    return made
+
+
+def _place(rows: Any, dims: int, path: tuple[int, ...]) -> None:
+    rows._td.path = path
+    if dims > 1:
+        for place, row in enumerate(rows):
+            _place(row, dims - 1, (*path, place))
+
+
+def _below(member: Any, node: Any, key: str | None, path: tuple[int, ...]) -> Any:
+    return _linked(member, node, key, path) if member._stacked else member._data
+
+
+def _link(items: Iterable[Any], node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:
+    made = LinkedList(items)
+    made._td = _Place(node, key, path)  # type: ignore[assignment]
+    return made

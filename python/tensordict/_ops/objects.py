@@ -1,0 +1,93 @@
+"""Entries that hold Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Size
+from typing_extensions import Self
+
+from tensordict._kernel.errors import _KeyThroughLeafError
+from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.registry import exposed, is_leaf_nontensor
+from tensordict._ops.access import descend, holder_of
+from tensordict._ops.keys import KeyOps
+from tensordict._reexport import non_tensor, tensor_attrs
+from tensordict._types import NO_DEFAULT, Key, TensorCollection
+
+
+class ObjectOps(KeyOps):
+    """Reading, writing and finding entries that hold Python objects."""
+
+    __slots__ = ()
+
+    def set_non_tensor(self, key: Key, value: Any) -> Self:
+        """Stores an object under `key` as it is, also one that could become a tensor or a node.
+
+        Raises:
+            RuntimeError: the tensordict is locked.
+        """
+        path = path_of(key)
+        if len(path) > 1 and key_of(path[:-1]) not in self:
+            self.create_nested(key_of(path[:-1]))
+        node = descend(self, path[:-1])
+        node._check_unlocked()
+        node._set_str(path[-1], non_tensor(value, node.batch_size, node.device))
+        return self
+
+    def get_non_tensor(self, key: Key, default: Any = NO_DEFAULT) -> Any:
+        """The object under `key`, or the list of objects; what is no object is given as it is.
+
+        Raises:
+            KeyError: there is no such entry, and no default.
+        """
+        try:
+            holder, last = holder_of(self, path_of(key))
+            return exposed(holder._get_str(last), holder, last)
+        except (KeyError, _KeyThroughLeafError):
+            if default is NO_DEFAULT:
+                raise
+            return default
+
+    def is_non_tensor(self, key: Key) -> bool:
+        """Whether the entry `key` holds objects.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+        return is_leaf_nontensor(type(value := descend(self, path_of(key)))) and isinstance(value, TensorCollection)
+
+    def non_tensor_items(self, include_nested: bool = False) -> Iterator[tuple[Key, Any]]:
+        """The entries that hold objects, with their keys.
+
+        Args:
+            include_nested: those of the nodes below too.
+        """
+        pairs = self.items(include_nested, include_nested, is_leaf_nontensor)
+        return iter([(key, value) for key, value in pairs if isinstance(value, TensorCollection) and value._is_non_tensor])
+
+    def filter_non_tensor_data(self) -> Self:
+        """A tensordict without the entries that hold objects; the leaves are shared."""
+        if self._stacked:
+            return self._from_parts([part.filter_non_tensor_data() for part in self._parts()])
+        fields = {
+            key: value.filter_non_tensor_data() if isinstance(value, ObjectOps) else value
+            for key, value in self._fields().items()
+            if not (isinstance(value, TensorCollection) and value._is_non_tensor)
+        }
+        return self._rebuild(fields, self.batch_size, self.device, self._names)
+
+    def attrs(self, *, fields: Sequence[str] = ("device", "dtype", "shape"), num_threads: int | None = None) -> Any:
+        """A tensordict of the same keys, without batch dimensions, with a description of each leaf.
+
+        Args:
+            fields: what is described: of `"device"`, `"dtype"` and `"shape"`.
+            num_threads: accepted.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> TensorDict({"a": torch.zeros(3, 2)}, [3]).attrs().get("a").tgt_shape
+        torch.Size([3, 2])
+        """
+        return self.apply(lambda leaf: tensor_attrs(leaf, fields), batch_size=Size(()))  # type: ignore[attr-defined]
