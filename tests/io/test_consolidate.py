@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.containers import CONTAINERS, leaves, nodes, same
 
 import tensordict
-from tensordict import TensorCollection, TensorDict
+from tensordict import TensorCollection, TensorDict, is_non_tensor
 from tensordict._kernel import native
 from tensordict._polyfills import consolidate as twin
 
@@ -50,6 +50,8 @@ def holds(td: Any) -> None:
     def check(node: Any, level: Any) -> None:
         members = getattr(node, "tensordicts", None)
         for key, value in node.items() if members is None else zip(map(str, range(len(members))), members):
+            if is_non_tensor(value):
+                continue
             if isinstance(value, TensorCollection):
                 check(value, level[key])
                 continue
@@ -69,7 +71,19 @@ def holds(td: Any) -> None:
     assert not known or known[-1][1] == len(storage)
 
 
-@pytest.mark.parametrize("name", list(CONTAINERS))
+def test_objects(tmp_path: Path) -> None:
+    for td in (CONTAINERS["objects"](), TensorDict({"a": torch.ones(2), "s": ["u", "v"]}, [2])):
+        made = td.consolidate()
+        for one in (made, pickle.loads(pickle.dumps(made))):
+            same(one, td)
+            assert one.get("s").tolist() == td.get("s").tolist()
+            assert one.is_consolidated() or one is not made
+        holds(made)
+        with pytest.raises(NotImplementedError, match="'s'"):
+            td.consolidate(tmp_path / "f")
+
+
+@pytest.mark.parametrize("name", [name for name in CONTAINERS if name != "objects"])
 def test_values_of_each_container(name: str, tmp_path: Path) -> None:
     td = CONTAINERS[name]()
     for made in (td.consolidate(), td.consolidate(tmp_path / "f")):

@@ -16,15 +16,17 @@ from torch import Size, Tensor
 
 from tensordict._io.memmap import in_background
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
+from tensordict._kernel.registry import is_leaf_nontensor
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Waist, leaves_of, refill
-from tensordict._reexport import lazy_stack, plain_tensordict
+from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
 
 _CPU = torch.device("cpu")
 _CLASS = "TensorDict"
 _STACK = "LazyStackedTensorDict"
+_OBJECTS = "NonTensorStack"
 # What else a level of the metadata has, beside its nested levels: these have no such names.
 _RESERVED = ("cls", "non_tensors", "leaves", "cls_metadata")
 
@@ -282,7 +284,7 @@ def _held(node: Any, buffer: Buffer) -> Any:
 def _locks(node: Any) -> Iterator[bool]:
     yield node.is_locked
     for part in node._parts():
-        if isinstance(part, TensorCollection):
+        if isinstance(part, TensorCollection) and not _is_object(part):
             yield from _locks(part)
 
 
@@ -322,16 +324,25 @@ def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bo
 
 def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     nested: dict[str, Any] = {}
     about = {**(_about_stack(node) if node._stacked else _about(node)), "is_locked": next(locks, False)}
     for key, value in _entries(node):
-        if isinstance(value, TensorCollection):
+        if _is_object(value):
+            objects[key] = (value.data, list(value.batch_size), None if value.device is None else str(value.device))
+        elif isinstance(value, TensorCollection):
             nested[key] = _level(value, starts, stops, locks)
         else:
             start, stop = next(starts), next(stops)
             size = value.numel() * value.itemsize
             leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
-    return {"cls": _STACK if node._stacked else _CLASS, "non_tensors": {}, "leaves": leaves, "cls_metadata": about, **nested}
+    cls = _CLASS if not node._stacked else _OBJECTS if node._is_non_tensor else _STACK
+    return {"cls": cls, "non_tensors": objects, "leaves": leaves, "cls_metadata": about, **nested}
+
+
+def _is_object(value: Any) -> bool:
+    """Whether `value` holds one object, which stands in the metadata itself."""
+    return isinstance(value, TensorCollection) and value._is_non_tensor and not value._stacked  # type: ignore[attr-defined]
 
 
 def _about(node: Any) -> dict[str, Any]:
@@ -344,6 +355,23 @@ def _about(node: Any) -> dict[str, Any]:
 
 def _about_stack(node: Any) -> dict[str, Any]:
     return {"stack_dim": node.stack_dim, "stack_dim_name": None if node._names is None else node._names[node.stack_dim]}
+
+
+def _check_objects(node: Any) -> None:
+    """Raises where there are objects, which the files have no place for here."""
+    for key, value in node.items(True, True, is_leaf_nontensor):
+        if isinstance(value, TensorCollection):
+            raise NotImplementedError(
+                f"the entry {key!r} holds objects, which cannot be written to a consolidated file: consolidate without a file, "
+                "or leave them out with filter_non_tensor_data()"
+            )
+
+
+def _objects_in(level: Any) -> dict[str, Any]:
+    return {
+        key: non_tensor(value, Size(size), None if device is None else torch.device(device))
+        for key, (value, size, device) in level["non_tensors"].items()
+    }
 
 
 def _holds_classes(node: Any) -> bool:
@@ -366,13 +394,15 @@ def _reserved_key(node: Any) -> str | None:
 def _tree(level: Any, viewer: _Viewer) -> Any:
     """The tensordict that a level of metadata describes."""
     cls = level["cls"] if isinstance(level["cls"], str) else level["cls"].__name__
-    if cls == _STACK:
-        below = [_tree(level[str(place)], viewer) for place in range(len(level.keys() - set(_RESERVED)))]
+    fields: dict[str, Any] = _objects_in(level)
+    if cls in (_STACK, _OBJECTS):
+        fields.update({key: _tree(below, viewer) for key, below in level.items() if key not in _RESERVED})
+        members = [fields[str(place)] for place in range(len(fields))]
         about = level["cls_metadata"]
-        return lazy_stack(below, about["stack_dim"], stack_dim_name=about["stack_dim_name"])
-    if cls not in (_CLASS, "_SubTensorDict") or level["non_tensors"]:
-        raise ValueError(f"a consolidated {cls} with the non-tensor entries {list(level['non_tensors'])} cannot be read yet")
-    fields: dict[str, Any] = {}
+        made = lazy_stack(members, about["stack_dim"], stack_dim_name=about["stack_dim_name"]) if members else None
+        return object_stack([]) if made is None else made
+    if cls not in (_CLASS, "_SubTensorDict"):
+        raise ValueError(f"a consolidated {cls} cannot be read yet")
     for key, (dtype, shape, start, *_) in level["leaves"].items():
         fields[key] = viewer(getattr(torch, dtype.removeprefix("torch.")), shape, start)
     for key, below in level.items():
@@ -390,7 +420,7 @@ def _relock(node: Any, locks: Iterator[bool]) -> None:
     if next(locks):
         node.lock_()
     for part in node._parts():
-        if isinstance(part, TensorCollection):
+        if isinstance(part, TensorCollection) and not _is_object(part):
             _relock(part, locks)
 
 
@@ -421,6 +451,7 @@ def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     reserved = _reserved_key(node)
     if reserved is not None:
         raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
+    _check_objects(node)
     leaves = leaves_of(node)
     starts, size = packed_places(_sizes(leaves))
     text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)))

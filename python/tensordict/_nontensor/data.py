@@ -177,9 +177,11 @@ class NonTensorDataBase(TensorClass):
             return self._spread(moved, change)
         from tensordict._nontensor.stack import built
 
+        places = sources(change, self.batch_size)
+        if all([place >= 0 for place in places]):
+            return moved
         fresh = self._of(None, device=self.device)
-        found = [fresh if place < 0 else self for place in sources(change, self.batch_size)]
-        return built(found, moved.batch_size, moved._names) if fresh in found else moved
+        return built([fresh if place < 0 else self for place in places], moved.batch_size, moved._names)
 
     def _assign(self, index: Index, value: Any) -> None:
         made = self._with_rows(index, value)
