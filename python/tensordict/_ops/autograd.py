@@ -196,7 +196,8 @@ def _set_in_stacks(node: Any, value: Any, name: str) -> None:
         pairs = [(node._get_str(key), entry) for key, entry in value._fields().items()]
     for mine, entry in pairs:
         if isinstance(mine, TensorCollection):
-            setattr(mine, name, entry)
+            if not mine._is_non_tensor:  # objects stay as they are
+                setattr(mine, name, entry)
         else:
             _assign([mine], name, [entry])
 
