@@ -269,7 +269,9 @@ class TestWrites:
 
 class TestKinds:
     @pytest.mark.parametrize(
-        "value", ["x", b"x", None, {1}, (1, "a"), len, torch.float32, range(3), object(), torch.nn.Linear(1, 1)], ids=str
+        "value",
+        ["x", b"x", None, {1}, (1, "a"), len, torch.float32, range(3), object(), torch.nn.Linear(1, 1)],
+        ids=lambda value: type(value).__name__,
     )
     def test_object(self, value):
         td = TensorDict({"o": value}, [2])

@@ -389,7 +389,8 @@ def _reduced(node: Any, change: Change) -> Any:
     Raises:
         RuntimeError: several elements that become one have unlike objects.
     """
-    if change.shape(node.batch_size) == node.batch_size:
+    wanted = change.shape(node.batch_size)
+    if wanted == node.batch_size:
         return copy_nodes(node)
     mixes: Any = change.mixes
     for dim in sorted(mixes, reverse=True):
@@ -402,7 +403,7 @@ def _reduced(node: Any, change: Change) -> Any:
                     "leave them out first, with filter_non_tensor_data()"
                 )
         node = rows[0].unsqueeze(dim) if dim in change.origins else rows[0]
-    return copy_nodes(node)
+    return copy_nodes(node if node.batch_size == wanted else node.expand(wanted))
 
 
 def _objects_for(value: Any, size: Size) -> list[Any]:

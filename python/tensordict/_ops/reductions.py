@@ -57,11 +57,19 @@ def reduced(node: Any, dims: tuple[int, ...], keepdim: bool, leaf: Callable[[Any
     return Change(leaf, len(batch_size), Size((*lead, *sizes)), [*[None] * len(lead), *kept], dims)
 
 
-def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any]) -> Any:
-    """A tree like `node` with `leaf` of each leaf, which gives the batch dimension `dim` another size."""
+def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any], mixes: bool = True) -> Any:
+    """A tree like `node` with `leaf` of each leaf, which gives the batch dimension `dim` another size.
+
+    Args:
+        node: the tensordict.
+        dim: the dimension.
+        size: its new size.
+        leaf: what is applied to each leaf.
+        mixes: whether elements of the result stand for several of the leaf.
+    """
     node, batch_size = solid(node), node.batch_size
     prefix = Size((*batch_size[:dim], size, *batch_size[dim + 1 :]))
-    return transform(node, Change(leaf, len(batch_size), prefix, range(len(batch_size))))
+    return transform(node, Change(leaf, len(batch_size), prefix, range(len(batch_size)), (dim,) if mixes else None))
 
 
 def unzip(tree: Any, kind: Callable[[tuple[Any, Any]], Any]) -> Any:
@@ -134,6 +142,8 @@ def _batch(
 def _each(node: Any, plan: Callable[[Any], Change]) -> Any:
     """A tree like `node` with the change that `plan` makes for each node made to its own leaves."""
     change = plan(node)
+    if node._stacked:
+        return node._transform(change)  # it holds objects: all other stacks were made solid
     parts = [_each(part, plan) if isinstance(part, TensorCollection) else change.leaf(part) for part in node._parts()]
     return node._from_parts(parts, change)
 
@@ -147,7 +157,8 @@ def _whole(node: Any, function: Reduction, keep: bool, lead: tuple[int, ...], op
     def plan(node: Any) -> Change:
         dims = len(node.batch_size)
         sizes = (*lead, *[1] * dims) if keep else ()
-        return Change(leaf, dims, Size(sizes), [None] * len(lead) + list(range(dims)) if keep else ())
+        origins = [None] * len(lead) + list(range(dims)) if keep else ()
+        return Change(leaf, dims, Size(sizes), origins, range(dims))
 
     return _each(node, plan)
 
@@ -172,7 +183,7 @@ def _features(node: Any, function: Reduction, dim: str, keep: bool, lead: tuple[
                 return function(value.unsqueeze(-1), -1, **options)
             return function(value, tuple(range(dims, value.ndim)) if value.ndim > dims + 1 else dims, **options)
 
-        return Change(leaf, dims, Size((*lead, *batch_size)), [None] * len(lead) + list(range(dims)))
+        return Change(leaf, dims, Size((*lead, *batch_size)), [None] * len(lead) + list(range(dims)), ())
 
     return _each(node, plan)
 

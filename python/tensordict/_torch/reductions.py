@@ -113,7 +113,7 @@ def _diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: An
 
 def _index_select(input: Any, dim: int, index: Tensor) -> Any:
     at = batch_dim(input, dim)
-    return resized(input, at, index.numel(), lambda leaf: leaf.index_select(at, index))
+    return resized(input, at, index.numel(), lambda leaf: leaf.index_select(at, index), mixes=False)
 
 
 def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
@@ -133,7 +133,7 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
         columns = [expand_right(indices, (*shape, *leaf.shape[dims:])) for leaf in leaves]
     taken = [torch.take_along_dim(leaf, column, at) for leaf, column in zip(leaves, columns)]
     sizes = Size((*prefix[:at], shape[at], *prefix[at + 1 :]))
-    return refill(input, iter(taken), Change(lambda leaf: leaf, dims, sizes, range(dims)))
+    return refill(input, iter(taken), Change(lambda leaf: leaf, dims, sizes, range(dims), (at,)))
 
 
 def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
