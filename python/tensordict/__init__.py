@@ -29,6 +29,7 @@ from tensordict._kernel.settings import (
     set_lazy_legacy,
     set_list_to_stack,
 )
+from tensordict._kernel.unbatched import UnbatchedTensor
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack, TensorAttrs
 from tensordict._ops.pack import PackLayout
@@ -71,6 +72,7 @@ __all__ = [
     "TensorDict",
     "TensorDictBase",
     "TypedTensorDict",
+    "UnbatchedTensor",
     "__version__",
     "append_memmap",
     "assert_allclose_td",

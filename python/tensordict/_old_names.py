@@ -79,6 +79,7 @@ TABLE: dict[str, dict[str, str]] = {
         "_cat": "functional:cat",
         "_stack": "functional:stack",
     },
+    "_unbatched": {"UnbatchedTensor": "_kernel.unbatched"},
     "base": {**_COMMON, "Buffer": "_compat", "_NoDefault": "_types"},
     "utils": {
         **_COMMON,

@@ -17,6 +17,7 @@ from torch import Size, Tensor
 from tensordict._io.memmap import in_background
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._kernel.registry import is_leaf_nontensor
+from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Waist, leaves_of, refill
 from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict
@@ -177,7 +178,7 @@ def _to_memory(
     node: Any, target: torch.device | None, non_blocking: bool, share: bool, pin: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """A buffer with copies of the leaves, and its views. It is filled where the leaves are, and moved in one piece."""
-    leaves = leaves_of(node)
+    leaves = _leaves(node)
     devices = {leaf.device for leaf in leaves}
     own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
     moves = target is not None and target != own
@@ -195,6 +196,15 @@ def _to_memory(
         storage = storage.share_memory_() if share else storage
         views = _views_like(storage, leaves)
     return storage, views
+
+
+def _leaves(node: Any) -> list[Tensor]:
+    """The leaves, all of which have a place in a buffer."""
+    leaves = leaves_of(node)
+    for leaf in leaves:
+        if type(leaf) is not Tensor:
+            check_batched(leaf, "consolidated")
+    return leaves
 
 
 def _sizes(leaves: list[Tensor]) -> list[tuple[int, int]]:
@@ -452,7 +462,7 @@ def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     if reserved is not None:
         raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
     _check_objects(node)
-    leaves = leaves_of(node)
+    leaves = _leaves(node)
     starts, size = packed_places(_sizes(leaves))
     text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)))
     path = os.path.abspath(os.fspath(filename))

@@ -20,6 +20,7 @@ from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.native import key_file_name
 from tensordict._kernel.shapes import shape_of
+from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
 from tensordict._ops.waist import Waist, leaves_of
@@ -426,6 +427,7 @@ def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_k
 
 
 def _without_file(leaf: Tensor) -> Tensor:
+    check_batched(leaf, "mapped")
     return remapped(leaf, MemoryMappedTensor.from_tensor) if leaf.is_nested else MemoryMappedTensor.from_tensor(leaf)
 
 

@@ -14,6 +14,7 @@ from torch import Size, Tensor
 from tensordict._io.ragged import Structures, built, files_of
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.native import load_tree, save_leaf, save_tree
+from tensordict._kernel.unbatched import check_batched
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
@@ -123,6 +124,7 @@ class Plan:
                 leaves.extend((number, key, tensor, None, says) for key, tensor, says in files)
                 self.ragged[start] = (value, len(leaves) - start)
             else:
+                check_batched(value, "saved", name)
                 leaves.append((number, name, value, _origin(value), None))
 
     def results(self, root: str, stored: list[Any]) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ from torch import Size, Tensor
 
 from tensordict._kernel.index import GENERAL, Index, parse
 from tensordict._kernel.shapes import broadcasts_to
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
 
@@ -33,6 +34,14 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
             value = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
             return [value] * count
+    if is_unbatched(value):
+        size = node.batch_size
+        return [value._with_batch(Size((*size[:dim], *size[dim + 1 :])))] * count
+    return _slices(node, value)
+
+
+def _slices(node: Any, value: Any) -> list[Any]:
+    dim, count = node.stack_dim, len(node.tensordicts)
     if value.ndim <= dim or (not value.is_nested and value.shape[dim] != count):
         size = node.batch_size
         if value.ndim > len(size) or not broadcasts_to(value.shape, size):

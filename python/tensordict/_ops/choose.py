@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import leaves_of, map_leaves, own_leaves, refill, spread, transform
@@ -81,8 +82,9 @@ class ChooseOps(IndexOps):
             RuntimeError: the mask does not fit the batch size.
         """
         leaves = leaves_of(self)
-        wide = [expand_as_right(piece, leaf) for leaf, piece in zip(leaves, spread(self, mask))]
-        for leaf, chosen in zip(leaves, wide):
+        pairs = [(leaf, piece) for leaf, piece in zip(leaves, spread(self, mask)) if not is_unbatched(leaf)]
+        wide = [expand_as_right(piece, leaf) for leaf, piece in pairs]
+        for (leaf, _), chosen in zip(pairs, wide):
             _on(leaf, Tensor.masked_fill_, leaf, chosen, value)
         self._wrote(leaves)
         return self
@@ -96,7 +98,7 @@ class ChooseOps(IndexOps):
         if own_leaves(self) is not None:
             return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
         pairs = zip(leaves_of(self), spread(self, mask))
-        return refill(self, (_on(leaf, Tensor.masked_fill, leaf, expand_as_right(piece, leaf), value) for leaf, piece in pairs))
+        return refill(self, (_filled(leaf, piece, value) for leaf, piece in pairs))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -122,6 +124,12 @@ class ChooseOps(IndexOps):
         out._check_unlocked()
         out._set_batch_size(result.batch_size)
         return out.update(result)
+
+
+def _filled(leaf: Any, mask: Tensor, value: Any) -> Any:
+    if is_unbatched(leaf):
+        return leaf
+    return _on(leaf, Tensor.masked_fill, leaf, expand_as_right(mask, leaf), value)
 
 
 def _check_nodes_unlocked(node: Any) -> None:
@@ -158,7 +166,7 @@ def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if not isinstance(other, TensorCollection):
         if own_leaves(node) is None:
             pairs = zip(leaves_of(node), spread(node, condition.expand(node.batch_size[: condition.ndim])))
-            return relock(refill(node, (torch.where(expand_as_right(c, leaf), leaf, other) for leaf, c in pairs)), node)
+            return relock(refill(node, (_choose(c, leaf, other, None) for leaf, c in pairs)), node)
         return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
     mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
     fields = {}
@@ -176,5 +184,7 @@ def _choose(condition: Tensor, one: Any, two: Any, pad: Any) -> Any:
             return _where(map_leaves(two, lambda leaf: torch.full_like(leaf, pad)), condition, two, pad)
         return _where(one, condition, pad if two is None else two, pad)
     known = two if one is None else one
+    if is_unbatched(known):
+        return known
     wide = expand_as_right(condition, known)
     return _on(known, torch.where, wide, pad if one is None else one, pad if two is None else two)

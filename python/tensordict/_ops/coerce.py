@@ -13,6 +13,7 @@ from torch import Size, Tensor
 from tensordict._kernel.errors import batch_mismatch
 from tensordict._kernel.settings import LIST_TO_STACK
 from tensordict._kernel.shapes import shape_of
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.waist import copy_nodes
 from tensordict._reexport import dense_class, maybe_dense_stack, non_tensor, object_stack
 from tensordict._types import TensorCollection
@@ -96,7 +97,9 @@ def _coerce_object(node: Any, key: str, value: Any, non_blocking: bool) -> Any:
 def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scalar: bool = False) -> Tensor:
     batch_size = node.batch_size
     shape = shape_of(value) if value.is_nested else value.shape
-    if shape[: len(batch_size)] != batch_size:
+    if type(value) is not Tensor and is_unbatched(value):
+        value = value._with_batch(batch_size)  # type: ignore[attr-defined]
+    elif shape[: len(batch_size)] != batch_size:
         raise batch_mismatch(key, batch_size, shape, scalar)
     device = node.device
     if device is not None and value.device != device:

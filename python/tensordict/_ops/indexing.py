@@ -13,6 +13,7 @@ from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import is_key, key_of, path_of
 from tensordict._kernel.registry import exposed
 from tensordict._kernel.shapes import broadcasts_to
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import ObjectEntry, holder_of
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
@@ -108,6 +109,8 @@ def _plan_value(node: Any, index: Index, value: Any, copies: list[Copy]) -> None
         if isinstance(part, TensorCollection) and not part._stacked:  # type: ignore[attr-defined]
             _plan_value(part, index, value, copies)
             continue
+        if is_unbatched(part):
+            continue  # it has no rows
         item = value
         if not isinstance(part, TensorCollection):
             item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, part.device)
@@ -166,7 +169,9 @@ def _nested(path: Path, item: Any) -> Any:
 
 
 def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
-    """An entry of zeros whose rows at `index` are `item`."""
+    """An entry of zeros whose rows at `index` are `item`; one without a batch is itself."""
+    if is_unbatched(item):
+        return item._with_batch(node.batch_size)
     outer = node.batch_size[: index.consumed]  # a node below may have more batch dimensions, as the item has
     inner = len(index.prefix)
     if not isinstance(item, (TensorCollection, Mapping, Tensor)):

@@ -10,6 +10,7 @@ from torch import Size
 
 from tensordict._kernel import native, ragged
 from tensordict._kernel.change import Change
+from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.waist import leaves_like, leaves_of, refill, solid
 from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection
@@ -144,13 +145,22 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     if result is None:
         items = [solid(item) for item in items]
         columns = _stack_columns(items)
-        result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack)), change)
+        result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack, change)), change)
         result = _with_objects(items, result, at, False)
     return _finish(items, result, out)
 
 
-def _joined(columns: list[list[Any]], dim: int, join: Callable[..., Any], nested: Callable[..., Any]) -> list[Any]:
-    return [nested(column, dim) if ragged.has_ragged(column) else join(column, dim) for column in columns]
+def _joined(
+    columns: list[list[Any]], dim: int, join: Callable[..., Any], nested: Callable[..., Any], change: Change
+) -> list[Any]:
+    return [
+        nested(column, dim)
+        if ragged.has_ragged(column)
+        else moved(column[0], change)
+        if is_unbatched(column[0])
+        else join(column, dim)
+        for column in columns
+    ]
 
 
 def _congruent(items: Sequence[Any]) -> bool:
@@ -260,7 +270,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
         _check_nodes(items, at)
         memo: dict[Any, Any] = {}
         result = refill(
-            items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo))), change
+            items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo), change)), change
         )
         result = _with_objects(items, result, at, True)
     return _finish(items, result, out)

@@ -24,7 +24,7 @@ from tensordict._ops.rows import (
     unary,
     unary_,
 )
-from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves, solid
+from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_batched
 from tensordict._types import TensorCollection
 
 
@@ -294,7 +294,7 @@ def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype 
     dims = len(node.batch_size)
     if not -dims <= dim < dims:
         raise IndexError(f"dim {dim} is no batch dimension of a tensordict with the batch size {tuple(node.batch_size)}")
-    return map_leaves(solid(node), lambda leaf: function(leaf, dim % dims, dtype))
+    return map_batched(node, lambda leaf: function(leaf, dim % dims, dtype))
 
 
 def _norms(node: Any, dtype: torch.dtype | None, rename: Callable[[str], Any] | None) -> Any:

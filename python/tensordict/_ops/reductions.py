@@ -14,7 +14,8 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._ops.waist import Waist, leaves_of, map_leaves, solid, transform
+from tensordict._kernel.unbatched import is_unbatched, moved
+from tensordict._ops.waist import Waist, leaves_of, map_batched, solid, transform
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 # `function(leaf, dim, keepdim=..., **options)`, and without `dim` of the whole leaf.
@@ -74,7 +75,7 @@ def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any], mixes: b
 
 def unzip(tree: Any, kind: Callable[[tuple[Any, Any]], Any]) -> Any:
     """From a tree of pairs the pair of trees, as the named tuple `kind` of torch."""
-    return kind((map_leaves(tree, itemgetter(0)), map_leaves(tree, itemgetter(1))))
+    return kind((map_batched(tree, itemgetter(0)), map_batched(tree, itemgetter(1))))
 
 
 def over_one(function: Reduction) -> Reduction:
@@ -144,7 +145,14 @@ def _each(node: Any, plan: Callable[[Any], Change]) -> Any:
     change = plan(node)
     if node._stacked:
         return node._transform(change)  # it holds objects: all other stacks were made solid
-    parts = [_each(part, plan) if isinstance(part, TensorCollection) else change.leaf(part) for part in node._parts()]
+    parts = [
+        _each(part, plan)
+        if isinstance(part, TensorCollection)
+        else moved(part, change)
+        if is_unbatched(part)
+        else change.leaf(part)
+        for part in node._parts()
+    ]
     return node._from_parts(parts, change)
 
 
@@ -195,7 +203,7 @@ def joined(node: Any, function: Reduction, dim: int) -> Tensor:
         ValueError: there are none.
         RuntimeError: their shapes differ in other dimensions.
     """
-    leaves = leaves_of(node)
+    leaves = [leaf for leaf in leaves_of(node) if not is_unbatched(leaf)]
     if not leaves:
         name = getattr(function, "__name__", "a reduction")
         raise ValueError(f"{name}(reduce=True) takes the leaves together, and this tensordict has none")
@@ -204,11 +212,11 @@ def joined(node: Any, function: Reduction, dim: int) -> Tensor:
 
 def _over_leaves(node: Any, function: Reduction, dim: Any, keep: bool, options: dict[str, Any]) -> Any:
     if is_whole(dim):
-        return function(joined(map_leaves(node, torch.flatten), function, 0), **options)
+        return function(joined(map_batched(node, torch.flatten), function, 0), **options)
     if isinstance(dim, str):
         check_feature(dim, False)
         dims = len(node.batch_size)
-        flat = map_leaves(node, lambda leaf: leaf.flatten(dims) if leaf.ndim > dims else leaf.unsqueeze(-1))
+        flat = map_batched(node, lambda leaf: leaf.flatten(dims) if leaf.ndim > dims else leaf.unsqueeze(-1))
         return function(joined(flat, function, -1), -1, **options)
     which = batch_dims_of(node, dim)
     return function(joined(node, function, which[0]), which[0] if len(which) == 1 else which, keepdim=keep, **options)
@@ -381,8 +389,8 @@ def running(function: Reduction, kind: Callable[..., Any]) -> Callable[..., Any]
             out = function(joined(self, function, at), at)
             return out if return_indices else out[0]
         if return_indices:
-            return unzip(map_leaves(solid(self), lambda leaf: function(leaf, at)), kind)
-        return map_leaves(solid(self), lambda leaf: function(leaf, at)[0])
+            return unzip(map_batched(self, lambda leaf: function(leaf, at)), kind)
+        return map_batched(self, lambda leaf: function(leaf, at)[0])
 
     method.__name__ = name
     method.__qualname__ = f"TensorDictBase.{name}"

@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.ragged import has_ragged, scattered
+from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import own_leaves, refill, transform
@@ -340,13 +341,19 @@ def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
         pieces = (Change(cut.leaf, change.consumed, change.prefix, change.origins) for change in changes)
         return tuple(transform(node, change.piece(place)) for place, change in enumerate(pieces))
     columns = [
-        _scatter(part, cut, changes)
+        cut.leaf(part)
+        if type(part) is Tensor and not part.is_nested
+        else _scatter(part, cut, changes)
         if isinstance(part, TensorCollection)
-        else scattered(part, cut, changes)
-        if part.is_nested
-        else cut.leaf(part)
+        else _scattered(part, cut, changes)
         for part in node._parts()
     ]
     if not columns:
         return tuple(node._from_parts((), change) for change in changes)
     return tuple(node._from_parts(parts, change) for parts, change in zip(zip(*columns), changes))
+
+
+def _scattered(leaf: Any, cut: Change, changes: list[Change]) -> Any:
+    if is_unbatched(leaf):
+        return [moved(leaf, change) for change in changes]
+    return scattered(leaf, cut, changes) if leaf.is_nested else cut.leaf(leaf)

@@ -14,6 +14,7 @@ from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.ragged import plan_write, write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._types import IndexType, Key, Path, TensorCollection
@@ -308,6 +309,8 @@ def _plan_copies(
         if isinstance(target, TensorCollection):
             _plan_copies(target, value, index, below, out, above + path)
         else:
+            if index is not None and is_unbatched(target):
+                continue  # it has no rows
             if not isinstance(value, Tensor):
                 value = as_tensor(path[-1], value, target.device)
             _check_copy(key_of(above + path), target, value, index)

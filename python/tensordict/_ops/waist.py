@@ -14,6 +14,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._kernel.ragged import call, changed, has_ragged
+from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._reexport import stack_lazily
 from tensordict._types import Names, TensorCollection
 
@@ -156,7 +157,10 @@ def _collect(node: Waist, out: list[Any]) -> None:
 
 
 def own_leaves(node: Waist) -> list[Any] | None:
-    """All leaves below `node`, depth first, or None if there is a stack among the nodes: its leaves lack a dimension."""
+    """All leaves below `node`, depth first, or None if one of them lacks batch dimensions.
+
+    Those of the members of a stack do, and leaves without a batch.
+    """
     out: list[Any] = []
     return out if _collect_own(node, out) else None
 
@@ -165,10 +169,15 @@ def _collect_own(node: Waist, out: list[Any]) -> bool:
     if node._stacked:
         return False
     for part in node._parts():
-        if type(part) is Tensor or not isinstance(part, TensorCollection):
+        if type(part) is Tensor:
             out.append(part)
-        elif not _collect_own(part, out):  # type: ignore[arg-type]
+        elif isinstance(part, TensorCollection):
+            if not _collect_own(part, out):  # type: ignore[arg-type]
+                return False
+        elif is_unbatched(part):
             return False
+        else:
+            out.append(part)
     return True
 
 
@@ -264,7 +273,14 @@ def transform(node: Any, change: Change) -> Any:
 
 def change_other(part: Any, change: Change) -> Any:
     """`change` made to a leaf that is no plain tensor."""
+    if is_unbatched(part):
+        return moved(part, change)
     return changed(part, change) if part.is_nested else change.leaf(part)
+
+
+def map_batched(node: Any, function: Callable[[Any], Any]) -> Any:
+    """A tree like `node` with `function`, which looks at batch dimensions, of each leaf that has them."""
+    return map_leaves(solid(node), lambda leaf: leaf if is_unbatched(leaf) else function(leaf))
 
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:

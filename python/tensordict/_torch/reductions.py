@@ -13,7 +13,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._kernel.shapes import broadcast, expand_right
 from tensordict._ops.autograd import grad, only
 from tensordict._ops.reductions import batch_dim, over_one, reduce_tree, resized, unzip
-from tensordict._ops.waist import leaves_like, leaves_of, map_leaves, refill, solid
+from tensordict._ops.waist import leaves_like, leaves_of, map_batched, refill, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 
@@ -65,7 +65,7 @@ def running(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(input: Any, dim: int, **options: Any) -> Any:
         at = batch_dim(input, dim)
-        return map_leaves(solid(input), lambda leaf: function(leaf, at, **options))
+        return map_batched(input, lambda leaf: function(leaf, at, **options))
 
     return call
 
@@ -87,13 +87,13 @@ def picked(function: Callable[..., Any], kind: Callable[..., Any] | None = None)
 
 def _sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     at = batch_dim(input, dim)
-    pairs = map_leaves(solid(input), lambda leaf: torch.sort(leaf, dim=at, descending=descending, stable=stable))
+    pairs = map_batched(input, lambda leaf: torch.sort(leaf, dim=at, descending=descending, stable=stable))
     return unzip(pairs, torch.return_types.sort)
 
 
 def _argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     at = batch_dim(input, dim)
-    return map_leaves(solid(input), lambda leaf: torch.argsort(leaf, dim=at, descending=descending, stable=stable))
+    return map_batched(input, lambda leaf: torch.argsort(leaf, dim=at, descending=descending, stable=stable))
 
 
 def _topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:

@@ -1,0 +1,87 @@
+"""Leaves whose shape has nothing to do with the batch: what moves elements of a batch leaves them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+from typing_extensions import Self
+
+from tensordict._kernel.change import Change
+from tensordict._types import TensorCollection
+
+
+class UnbatchedTensor(Tensor):
+    """A tensor that belongs to a batch as a whole, such as the weights of a loss: its shape is free of the batch size.
+
+    In a tensordict it is computed on like every other leaf, and converted, copied and moved between devices; but what
+    selects, regroups, joins or reduces elements of the batch leaves its values alone and changes only `batch_size`. Where
+    several are joined, the first one stays. It shares storage with `data`.
+
+    Args:
+        data: the tensor, or what `torch.as_tensor` makes one of.
+        batch_size: the batch size that it is said to have; that of a tensordict, once it is stored in one.
+
+    >>> import torch
+    >>> from tensordict import TensorDict, UnbatchedTensor
+    >>> td = TensorDict({"a": torch.zeros(4, 2), "weights": UnbatchedTensor(torch.ones(3))}, [4])
+    >>> td[0]["weights"].shape, td[0]["weights"].batch_size
+    (torch.Size([3]), torch.Size([]))
+    """
+
+    batch_size: Size = Size(())
+
+    def __new__(cls, data: Any, *, batch_size: Sequence[int] = ()) -> Self:
+        made = torch.as_tensor(data).as_subclass(cls)
+        made.batch_size = Size(batch_size)
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if any([issubclass(kind, TensorCollection) for kind in types]):
+            return NotImplemented
+        out = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        if isinstance(out, UnbatchedTensor) and "batch_size" not in out.__dict__:
+            operand = next((arg for arg in args if isinstance(arg, UnbatchedTensor)), None)
+            if operand is not None:
+                out.batch_size = operand.batch_size
+        return out
+
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]
+        with torch._C.DisableTorchFunctionSubclass():
+            return f"{type(self).__name__}({self.as_subclass(Tensor)!r})"
+
+    def _with_batch(self, batch_size: Size) -> UnbatchedTensor:
+        """The same values for another batch: the tensor itself if it is of that one already."""
+        if self.batch_size == batch_size:
+            return self
+        with torch._C.DisableTorchFunctionSubclass():
+            made = self.view_as(self).as_subclass(type(self))
+        made.batch_size = batch_size
+        return made
+
+
+UnbatchedTensor.__module__ = "tensordict._unbatched"
+
+
+def is_unbatched(leaf: Any) -> bool:
+    """Whether a leaf has nothing to do with the batch."""
+    return isinstance(leaf, UnbatchedTensor)
+
+
+def moved(leaf: UnbatchedTensor, change: Change) -> UnbatchedTensor:
+    """What becomes of a leaf by a change of the batch."""
+    return leaf._with_batch(change.shape(leaf.batch_size))
+
+
+def check_batched(leaf: Any, done: str, key: Any = None) -> None:
+    """Raises a `NotImplementedError` for a leaf without a batch, which has no place in what is `done`."""
+    if isinstance(leaf, UnbatchedTensor):
+        where = "an entry" if key is None else f"the entry {key!r}"
+        raise NotImplementedError(
+            f"{where} is an UnbatchedTensor, which cannot be {done} yet: leave it out first, with exclude()"
+        )
