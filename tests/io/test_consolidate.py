@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.containers import CONTAINERS, leaves, nodes, same
 
 import tensordict
-from tensordict import TensorCollection, TensorDict, is_non_tensor
+from tensordict import NonTensorData, TensorCollection, TensorDict, is_non_tensor
 from tensordict._kernel import native
 from tensordict._polyfills import consolidate as twin
 
@@ -74,16 +74,25 @@ def holds(td: Any) -> None:
 def test_objects(tmp_path: Path) -> None:
     for td in (CONTAINERS["objects"](), TensorDict({"a": torch.ones(2), "s": ["u", "v"]}, [2])):
         made = td.consolidate()
-        for one in (made, pickle.loads(pickle.dumps(made))):
+        stored = td.consolidate(tmp_path / "f")
+        for one in (made, pickle.loads(pickle.dumps(made)), stored, TensorDict.from_consolidated(tmp_path / "f")):
             same(one, td)
             assert one.get("s").tolist() == td.get("s").tolist()
+            assert one.get("s").batch_size == td.get("s").batch_size
             assert one.is_consolidated() or one is not made
         holds(made)
-        with pytest.raises(NotImplementedError, match="'s'"):
-            td.consolidate(tmp_path / "f")
 
 
-@pytest.mark.parametrize("name", [name for name in CONTAINERS if name != "objects"])
+@pytest.mark.parametrize("value", [{1, 2}, (1, "a"), b"x", float("nan"), {"k": (1,)}, {1: "a"}], ids=repr)
+def test_objects_that_json_changes_are_refused(value: object, tmp_path: Path) -> None:
+    td = TensorDict({"a": torch.ones(2), "n": {"s": NonTensorData(value)}}, [2])
+    assert td.consolidate()["n", "s"] is value
+    with pytest.raises(RuntimeError, match=r"\('n', 's'\)"):
+        td.consolidate(tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
 def test_values_of_each_container(name: str, tmp_path: Path) -> None:
     td = CONTAINERS[name]()
     for made in (td.consolidate(), td.consolidate(tmp_path / "f")):

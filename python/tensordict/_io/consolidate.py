@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
+from tensordict._io.as_json import same_in_json
 from tensordict._io.memmap import in_background
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._kernel.registry import is_leaf_nontensor
@@ -368,12 +369,12 @@ def _about_stack(node: Any) -> dict[str, Any]:
 
 
 def _check_objects(node: Any) -> None:
-    """Raises where there are objects, which the files have no place for here."""
+    """Raises where there are objects that are not the same when they are read from JSON."""
     for key, value in node.items(True, True, is_leaf_nontensor):
-        if isinstance(value, TensorCollection):
-            raise NotImplementedError(
-                f"the entry {key!r} holds objects, which cannot be written to a consolidated file: consolidate without a file, "
-                "or leave them out with filter_non_tensor_data()"
+        if isinstance(value, TensorCollection) and not same_in_json(value.tolist()):  # type: ignore[attr-defined]
+            raise RuntimeError(
+                f"the entry {key!r} holds an object that JSON does not give back as it is, so that it has no place in a "
+                "consolidated file: consolidate without a file, or leave it out, with exclude()"
             )
 
 

@@ -39,11 +39,11 @@ def lazy_stack(input: Sequence[Any], dim: int = 0, *, out: Any = None, **kwargs:
         raise RuntimeError(
             f"stacking tensordicts requires them to have congruent batch sizes, got {[item.batch_size for item in items]}"
         )
-    if kwargs:
+    if kwargs.keys() - {"stack_dim_name"}:
         result: Any = LazyStackedTensorDict(*items, stack_dim=dim, **kwargs)
     else:
         checked = LazyStackedTensorDict(*items, stack_dim=dim)
-        result = items[0]._stack_lazily(items, checked.stack_dim)
+        result = items[0]._stack_lazily(items, checked.stack_dim, kwargs.get("stack_dim_name"))
     return result if out is None else out.update(result, inplace=True)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
 from hashlib import sha256
 from typing import Any
 
+from tensordict._io.as_json import same_in_json
 from tensordict._io.tree import READERS
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
 from tensordict._nontensor.stack import NonTensorStack
@@ -16,17 +16,6 @@ from tensordict._nontensor.values import holders
 
 _PICKLED = "pickle.pkl"
 _OTHER = "other.pickle"
-
-
-def _same_in_json(value: Any) -> bool:
-    """Whether JSON gives back an equal object of the same classes."""
-    if type(value) is float:
-        return math.isfinite(value)
-    if value is None or type(value) in (str, bool, int):
-        return True
-    if type(value) is list:
-        return all(map(_same_in_json, value))
-    return type(value) is dict and all([type(key) is str and _same_in_json(item) for key, item in value.items()])
 
 
 def describe(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
@@ -38,7 +27,7 @@ def _describe_data(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
     metadata: dict[str, Any] = {"_type": str(type(node))}
     files = []
     held = {"data": node._data, "_metadata": node._metadata}
-    pickled = {name: value for name, value in held.items() if not _same_in_json(value)}
+    pickled = {name: value for name, value in held.items() if not same_in_json(value)}
     metadata.update({name: value for name, value in held.items() if name not in pickled})
     if pickled:
         files.append((_OTHER, _pickled(pickled)))
@@ -50,7 +39,7 @@ def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
     values = node.tolist()
     dims = len(node.batch_size)
     plain = [item._data for item in holders(node)] if -1 not in node.batch_size else []
-    in_json = -1 not in node.batch_size and all(map(_same_in_json, plain))
+    in_json = -1 not in node.batch_size and all(map(same_in_json, plain))
     metadata = {
         "_type": str(type(node)),
         "_format_version": 1,

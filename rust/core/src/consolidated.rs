@@ -258,12 +258,8 @@ impl Check<'_> {
         if !entry("cls").is_string() {
             return Err(self.wrong("cls", "the name of a class", entry("cls")));
         }
-        if !self.object("non_tensors", entry("non_tensors"))?.is_empty() {
-            return Err(self.wrong(
-                "non_tensors",
-                "no entries, which cannot be read yet",
-                entry("non_tensors"),
-            ));
+        for found in self.object("non_tensors", entry("non_tensors"))?.values() {
+            self.held(found)?;
         }
         let batch_size = self.about(self.object("cls_metadata", entry("cls_metadata"))?)?;
         for (key, leaf) in self.object("leaves", entry("leaves"))? {
@@ -274,6 +270,21 @@ impl Check<'_> {
             })?;
         }
         Ok(())
+    }
+
+    /// Checks an entry that is no tensor: what it holds, its batch size and its device.
+    fn held(&self, entry: &Value) -> Result<()> {
+        match entry.as_array().map(Vec::as_slice) {
+            Some([_, sizes, Value::Null | Value::String(_)]) => {
+                self.sizes("batch size of an entry of non_tensors", sizes)?;
+                Ok(())
+            }
+            _ => Err(self.wrong(
+                "non_tensors",
+                "for each entry what it holds, its batch size, and the name of its device or null",
+                entry,
+            )),
+        }
     }
 
     /// Checks what is not about leaves; gives the batch size.
@@ -432,6 +443,12 @@ mod tests {
         let opened = open(&path, Mode::ReadOnly)?;
         assert_eq!((opened.bytes, opened.text.as_str()), (16, TEXT));
         assert_eq!(opened.map.len(), 16 + TEXT.len() + 8);
+        let text = TEXT.replace(
+            "non_tensors\": {}",
+            "non_tensors\": {\"x\": [{\"y\": null}, [2], \"cpu\"]}",
+        );
+        let path = file(folder.path(), &[7; 16], &text, text.len() as u64)?;
+        assert_eq!(open(&path, Mode::ReadOnly)?.text, text);
         Ok(())
     }
 
@@ -454,6 +471,9 @@ mod tests {
             ("false", "0"),
             ("[\"t\"]", "[]"),
             ("non_tensors\": {}", "non_tensors\": {\"x\": 1}"),
+            ("non_tensors\": {}", "non_tensors\": {\"x\": [1, [-1], null]}"),
+            ("non_tensors\": {}", "non_tensors\": {\"x\": [1, [], 3]}"),
+            ("non_tensors\": {}", "non_tensors\": {\"x\": [[], null]}"),
             ("\"n\": {", "\"n\": 3, \"m\": {"),
             ("}}}", "}}"),
         ];
