@@ -246,3 +246,13 @@ class TestWith:
             inner["new"] = torch.ones(3, 4)
         assert td.names == ["rows", "columns"]
         assert set(leaves(td)) > {("new",)}
+
+
+def test_references_to_holders_can_be_cleared():
+    td = TensorDict({"n": {"a": torch.zeros(2)}}, [2]).lock_()
+    node = td["n"]
+    assert td.clear_refs_for_compile_() is td
+    with pytest.raises(RuntimeError, match="locked graph"):
+        node.unlock_()
+    assert node.clear_refs_for_compile_().is_locked
+    assert not node.unlock_().is_locked

@@ -69,6 +69,15 @@ class LockOps(KeyOps):
         self._rare["last_op"] = ("unlock_", (before,), None)
         return self
 
+    def clear_refs_for_compile_(self) -> Self:
+        """Forgets which locked tensordicts hold this one, for a compiler that cannot follow weak references.
+
+        The lock stays; this tensordict can then be unlocked by itself.
+        """
+        if self._extra is not None:
+            self._extra.pop("parents", None)
+        return self
+
     def _remember(self, result: Any, name: str, *args: Any) -> None:
         """Notes in `result` that it came from this tensordict, for `with`; a weak reference, so nothing is kept alive."""
         result._rare["last_op"] = (name, args, weakref.ref(self))
