@@ -101,6 +101,9 @@ def test_objects() -> None:
     td = TensorDict({"a": torch.zeros(2), "s": "long text", "l": ["u", {"k": 1}], "n": {"b": ["v", "w"]}}, [2])
     struct = td.to_struct_array()
     assert struct.tolist() == [(0.0, "long text", "u", ("v",)), (0.0, "long text", {"k": 1}, ("w",))]
+    assert [struct.dtype[name] for name in ("s", "l")] == [np.dtype("U10"), np.dtype("O")]
+    assert td.set("s", "longer than ten characters").to_struct_array().dtype["s"] == np.dtype("U26")
+    td["s"] = "long text"
     arrays = td.numpy()
     assert (arrays["s"], arrays["l"], arrays["n"]) == ("long text", ["u", {"k": 1}], {"b": ["v", "w"]})
     named = td.to_namedtuple()

@@ -39,6 +39,10 @@ def _array(key: str, leaf: Tensor) -> Any:
         raise TypeError(f"the leaf {key!r} of dtype {leaf.dtype} on {leaf.device} has no NumPy array: {error}") from None
 
 
+# The least number of characters that a field of strings has room for, as in the reference.
+_TEXT = 10
+
+
 def _objects(node: Any) -> Array:
     """The objects of a batch as an array: of strings where all are, else of objects."""
     values, size = node.tolist(), tuple(node.batch_size)
@@ -48,7 +52,9 @@ def _objects(node: Any) -> Array:
         for at in place:
             item = item[at]
         out[place] = item
-    return out.astype(str) if out.size and all([type(item) is str for item in out.flat]) else out
+    if not out.size or not all([type(item) is str for item in out.flat]):
+        return out
+    return out.astype(f"U{max(_TEXT, *map(len, out.flat))}")
 
 
 def _dtype(node: Any) -> np.dtype[Any]:
