@@ -44,6 +44,13 @@ def nested_objects(values: list[Any]) -> Any:
     return NonTensorStack.from_list(values)
 
 
+def lazy_view(node: Any, change: Any, op: str, kwargs: dict[str, Any]) -> Any:
+    """The lazy view of a tensordict that a change of its batch gives."""
+    from tensordict._lazy import views
+
+    return views.lazy_view(node, change, op, kwargs)
+
+
 def tensor_attrs(tensor: Any, fields: Any) -> Any:
     """The description of a tensor."""
     from tensordict._nontensor.attrs import TensorAttrs

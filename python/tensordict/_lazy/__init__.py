@@ -2,5 +2,24 @@
 
 from tensordict._lazy.functions import dense_stack_tds, lazy_stack, maybe_dense_stack
 from tensordict._lazy.stack import LazyStackedTensorDict
+from tensordict._lazy.views import (
+    _CustomOpTensorDict,
+    _PermutedTensorDict,
+    _SqueezedTensorDict,
+    _TransposedTensorDict,
+    _UnsqueezedTensorDict,
+    _ViewedTensorDict,
+)
 
-__all__ = ["LazyStackedTensorDict", "dense_stack_tds", "lazy_stack", "maybe_dense_stack"]
+__all__ = [
+    "LazyStackedTensorDict",
+    "_CustomOpTensorDict",
+    "_PermutedTensorDict",
+    "_SqueezedTensorDict",
+    "_TransposedTensorDict",
+    "_UnsqueezedTensorDict",
+    "_ViewedTensorDict",
+    "dense_stack_tds",
+    "lazy_stack",
+    "maybe_dense_stack",
+]

@@ -379,10 +379,11 @@ class NonTensorData(NonTensorDataBase):
         size, prefix, origins = self.batch_size, change.prefix, change.origins
         if isinstance(change, Index):
             return made
-        grown = [origin is not None and count > size[origin] for count, origin in zip(prefix, origins)]
-        # a new number of elements is a stack of one each; the same elements regrouped have no origins
-        added = None in origins and (change.leaf is not None or any([origin is not None for origin in origins]))
-        return made.maybe_to_stack() if any(grown) or added else made
+        grown = prefix.numel() > size[: change.consumed].numel()
+        # the same elements regrouped lack a dimension that they come from
+        kept = all([place in origins for place in range(change.consumed)])
+        added = kept and None in origins and (change.leaf is not None or bool(size))
+        return made.maybe_to_stack() if grown or added else made
 
 
 class MetaData(NonTensorDataBase):

@@ -52,6 +52,15 @@ class BatchOps(Waist):
                     f"batch-size {size}."
                 )
 
+    def _check_device(self) -> None:
+        """Raises where an entry is on another device than the label of this tensordict says."""
+        device = self.device
+        for key, entry in self._fields().items():
+            if device is not None and entry.device != device:
+                raise RuntimeError(f"the {type(entry).__name__} {key} is on {entry.device}, the tensordict on {device}.")
+            if isinstance(entry, BatchOps):
+                entry._check_device()
+
     @property
     def shape(self) -> Size:
         """The batch size, under the name that tensors have for it."""

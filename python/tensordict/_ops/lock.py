@@ -69,6 +69,18 @@ class LockOps(KeyOps):
         self._rare["last_op"] = ("unlock_", (before,), None)
         return self
 
+    @property
+    def _lock_parents_weakrefs(self) -> list[Any]:
+        """Weak references to all locked tensordicts that hold this one, at any distance."""
+        found: dict[int, Any] = {}
+        waiting = [self]
+        while waiting:
+            for holder in _holders(waiting.pop()):
+                if id(holder) not in found:
+                    found[id(holder)] = weakref.ref(holder)
+                    waiting.append(holder)
+        return list(found.values())
+
     def clear_refs_for_compile_(self) -> Self:
         """Forgets which locked tensordicts hold this one, for a compiler that cannot follow weak references.
 

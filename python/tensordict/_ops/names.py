@@ -15,6 +15,10 @@ class NameOps(BatchOps):
 
     __slots__ = ()
 
+    def _has_names(self) -> bool:
+        """Whether a dimension has a name. For programs that ask under this name."""
+        return self._names is not None
+
     def rename(self, *names: Any, **rename_map: Any) -> Self:
         """A shallow copy with other names of the batch dimensions; the leaves are shared.
 

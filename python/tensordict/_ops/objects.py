@@ -13,6 +13,7 @@ from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import exposed, is_leaf_nontensor
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.keys import KeyOps
+from tensordict._ops.lock import nodes_in
 from tensordict._reexport import non_tensor, tensor_attrs
 from tensordict._types import NO_DEFAULT, Key, TensorCollection
 
@@ -21,6 +22,11 @@ class ObjectOps(KeyOps):
     """Reading, writing and finding entries that hold Python objects."""
 
     __slots__ = ()
+
+    @property
+    def _has_non_tensor(self) -> bool:
+        """Whether an entry at any depth holds objects. For programs that ask under this name."""
+        return any([value._is_non_tensor or value._has_non_tensor for value in nodes_in(self)])
 
     def set_non_tensor(self, key: Key, value: Any) -> Self:
         """Stores an object under `key` as it is, also one that could become a tensor or a node.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.ragged import has_ragged, scattered
+from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import own_leaves, refill, transform
+from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
 
 
@@ -73,6 +76,14 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
 
 
+# The operations that are views of the tensordict itself in the legacy mode, with the names of their arguments.
+_LAZY = {"view": ("size",), "unsqueeze": ("dim",), "squeeze": ("dim",), "permute": ("dims",), "transpose": ("dim0", "dim1")}
+
+
+def _viewed(leaf: Any, dims: int, sizes: Size) -> Any:
+    return leaf.view(*sizes, *leaf.shape[dims:])
+
+
 class ShapeOps(IndexOps):
     """Regrouping, reordering, adding and cutting batch dimensions."""
 
@@ -80,12 +91,20 @@ class ShapeOps(IndexOps):
 
     def _changed(self, change: Change, name: str = "", *args: Any, inplace: bool = False, lock: bool = True) -> Self:
         """This tensordict with a change made: a new one, which a `with` block can undo if the change has a name."""
+        if LAZY_LEGACY.value and name in _LAZY:
+            return self._lazily(change, name, *args)
         out = transform(self, change)
         if inplace:
             return self._become(out)  # type: ignore[attr-defined]
         if name:
             self._remember(out, name, *args)  # type: ignore[attr-defined]
         return relock(out, self) if lock else out
+
+    def _lazily(self, change: Change, name: str, *args: Any) -> Any:
+        """The view that the legacy mode gives, or where this tensordict is such a view, what it is a view of."""
+        view = lazy_view(self, change, name, dict(zip(_LAZY[name], args)))
+        view._rare["last_op"] = ("same", (), None)  # it writes through
+        return view
 
     def _same(self) -> Self:
         """This tensordict as the result of a change that changes nothing: there is nothing to undo for `with`."""
@@ -110,6 +129,10 @@ class ShapeOps(IndexOps):
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
             return self._same()
+        if LAZY_LEGACY.value:
+            dims = len(self.batch_size)
+            leaf = partial(_viewed, dims=dims, sizes=sizes)
+            return self._lazily(Change(leaf, dims, sizes, [None] * len(sizes), None, True), "view", sizes)
         out = regroup(self, sizes, Tensor.view)
         self._remember(out, "view")  # type: ignore[attr-defined]
         return relock(out, self)
@@ -184,7 +207,7 @@ class ShapeOps(IndexOps):
         def leaf(value: Any) -> Any:
             return value.permute(*order, *range(dims, value.ndim))
 
-        return self._changed(Change(leaf, dims, sizes, order), "permute", tuple(order))
+        return self._changed(Change(leaf, dims, sizes, order), "permute", order)
 
     def transpose(self, dim0: int, dim1: int) -> Self:
         """Two batch dimensions exchanged; leaves share storage.
