@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Size
+from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._io.tree import READERS, read
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
 from tensordict._ops.access import descend, holder_of
+from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
-from tensordict._ops.waist import own_leaves, refill
+from tensordict._ops.waist import change_other, own_leaves, refill
 from tensordict._td import TensorDict
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
 from tensordict.base import TensorDictBase
@@ -29,6 +34,7 @@ class _SubTensorDict(TensorDictBase):
     """
 
     __slots__ = ("__weakref__", "_extra", "_parsed", "_source", "idx")
+    _is_view = True
 
     def __init__(self, source: TensorDictBase, idx: IndexType, parsed: Index | None = None) -> None:
         self._source = source
@@ -65,8 +71,10 @@ class _SubTensorDict(TensorDictBase):
     def _view(self, value: Any) -> Any:
         # a node below may have more batch dimensions: the index is that of the root, not parsed anew
         if isinstance(value, TensorCollection):
+            if value._is_non_tensor:
+                return value._index(self._parsed)  # type: ignore[attr-defined]
             return _SubTensorDict(value, self.idx, self._parsed)  # type: ignore[arg-type]
-        return value[self._parsed.key]
+        return change_other(value, self._parsed)
 
     def _get_str(self, key: str) -> Any:
         return self._view(self._source._get_str(key))
@@ -93,8 +101,17 @@ class _SubTensorDict(TensorDictBase):
             self._store(target, value)
 
     def _store(self, target: Any, value: Any) -> None:
-        """Writes into the rows of an entry of the parent."""
+        """Writes into the rows of an entry of the parent.
+
+        Raises:
+            ValueError: a tensor would take the place of a tensordict, in some of its rows.
+        """
         if isinstance(target, TensorCollection):
+            if isinstance(value, Tensor) and not target._is_non_tensor:
+                raise ValueError(
+                    f"Tried to replace a tensordict with a tensor of shape {tuple(value.shape)} in some rows: the entry has "
+                    f"the keys {sorted(target._fields())}"  # type: ignore[attr-defined]
+                )
             target._assign(self._parsed, value)  # type: ignore[attr-defined]
         else:
             target[self._parsed.key] = value
@@ -154,6 +171,8 @@ class _SubTensorDict(TensorDictBase):
 
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
         rows = descend(self, path_of(key)).clone()
+        if isinstance(value, np.ndarray):
+            value = as_tensor(path_of(key)[-1], value, rows.device)
         rows[index] = value
         self._store_at(path_of(key), rows)
         return self
@@ -210,3 +229,44 @@ class _SubTensorDict(TensorDictBase):
         if recurse:
             return super().clone(**kwargs)
         return type(self)(self._source.clone(recurse=False), self.idx, self._parsed)
+
+
+def _index_of(item: Any) -> Any:
+    """An element of an index, as the metadata of a folder has it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if item is None or isinstance(item, (bool, int)):
+        return item
+    kind: str
+    value: Any
+    kind, value = (*item, None)[:2]
+    if kind == "tuple":
+        return tuple([_index_of(part) for part in value])
+    if kind in ("slice", "range"):
+        return {"slice": slice, "range": range}[kind](value["start"], value["stop"], value["step"])
+    if kind == "list":
+        return value
+    if kind == "tensor":
+        return torch.tensor(value)
+    if kind == "ellipsis":
+        return Ellipsis
+    raise ValueError(f"there is no index of the kind {kind!r}")
+
+
+def _read_view(folder: str, text: str, **options: Any) -> _SubTensorDict:
+    """A view at an index, whose parent is in the sub-folder `_source`.
+
+    Raises:
+        ValueError: the metadata has no valid index.
+    """
+    given = json.loads(text).get("index")
+    try:
+        index = _index_of(list(given))
+    except (TypeError, KeyError, IndexError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the metadata in {folder} is that of a view, at {given!r}, which is no index: {error}") from None
+    return _SubTensorDict(read(os.path.join(folder, "_source"), **options), index)
+
+
+READERS["tensordict._td:_SubTensorDict"] = READERS["<class 'tensordict._td._SubTensorDict'>"] = _read_view

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 
+import numpy as np
 import pytest
 import torch
 
+from containers import same
 from tensordict import TensorDict
 
 INDICES = {
@@ -197,3 +200,104 @@ def test_view_keeps_its_parent():
     sub = parent()._get_sub_tensordict(0)
     gc.collect()
     assert sub["a"].shape == (3, 2)
+
+
+class TestObjects:
+    def make(self):
+        td = TensorDict({"a": torch.zeros(3, 2), "one": "x", "many": ["p", "q", "r"], "n": {"many": ["u", "v", "w"]}}, [3])
+        return td, td._get_sub_tensordict(slice(1, 3))
+
+    def test_read(self):
+        td, view = self.make()
+        assert view["one"] == "x"
+        assert view["many"] == ["q", "r"]
+        assert view["n", "many"] == ["v", "w"]
+        assert view.get("many").batch_size == (2,)
+        assert td._get_sub_tensordict(2)["many"] == "r"
+        assert td._get_sub_tensordict(torch.tensor([2, 0]))["many"] == ["r", "p"]
+
+    def test_write(self):
+        td, view = self.make()
+        view["many"] = ["y", "z"]
+        assert td["many"] == ["p", "y", "z"]
+        view["new"] = "o"
+        assert view["new"] == "o"
+        view.set_non_tensor(("this", "one"), "t")
+        assert view["this", "one"] == "t"
+
+
+def test_a_tensor_does_not_replace_a_tensordict():
+    td = TensorDict({"n": {"a": torch.zeros(3)}}, [3])
+    view = td._get_sub_tensordict(slice(1, 3))
+    with pytest.raises(ValueError, match="replace a tensordict"):
+        view.update({"n": torch.ones(2)})
+    assert td["n", "a"].tolist() == [0, 0, 0]
+
+
+def test_arrays_are_written_at_an_index():
+    td = TensorDict({"a": torch.zeros(3, 2)}, [3])
+    td._get_sub_tensordict(slice(1, 3)).set_at_("a", np.array([5.0, 6.0]), 1)
+    assert td["a"].tolist() == [[0, 0], [0, 0], [5, 6]]
+
+
+def test_vmap():
+    td = TensorDict({"a": torch.arange(6.0).reshape(3, 2), "n": {"b": torch.arange(3)}}, [3])
+    out = torch.vmap(lambda row: row + 1)(td._get_sub_tensordict(slice(1, 3)))
+    assert type(out) is TensorDict
+    assert out["a"].tolist() == [[3, 4], [5, 6]]
+    assert out["n", "b"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda td: td.select("a", inplace=True),
+        lambda td: td.exclude("a", inplace=True),
+        lambda td: td.flatten_keys(inplace=True),
+        lambda td: td.unflatten_keys(inplace=True),
+    ],
+)
+def test_entries_are_not_removed_from_the_parent(remove):
+    td = TensorDict({"a": torch.zeros(3), "n": {"b": torch.zeros(3)}}, [3])
+    with pytest.raises(RuntimeError, match="in place"):
+        remove(td._get_sub_tensordict(slice(2)))
+    assert set(td.keys(True)) == {"a", "n", ("n", "b")}
+
+
+def test_batch_size_cannot_be_given():
+    with pytest.raises(TypeError, match="batch-size"):
+        TensorDict({"a": torch.zeros(3)}, [3])._get_sub_tensordict(slice(2)).to(batch_size=[])
+
+
+@pytest.mark.parametrize(
+    ("index", "stored"),
+    [
+        (slice(0, 3, 2), ["tuple", [["slice", {"start": 0, "stop": 3, "step": 2}]]]),
+        ([0, 2], ["tuple", [["list", [0, 2]]]]),
+        (range(1, 3), ["tuple", [["range", {"start": 1, "stop": 3, "step": 1}]]]),
+        (torch.tensor([2, 0]), ["tuple", [["tensor", [2, 0], "cpu"]]]),
+        (torch.tensor([True, False, True]), ["tuple", [["tensor", [True, False, True], "cpu"]]]),
+        ((None, 1), ["tuple", [None, 1]]),
+        (True, ["tuple", [True]]),
+        (..., ["tuple", [["ellipsis"]]]),
+    ],
+)
+def test_folders_of_views_are_read(index, stored, tmp_path):
+    td = TensorDict({"a": torch.arange(6.0).reshape(3, 2), "n": {"b": torch.arange(3)}}, [3])
+    td.memmap(tmp_path / "_source")
+    kind = "<class 'tensordict._td._SubTensorDict'>"
+    metadata = {"_type": kind, "_format_version": 1, "_class": "tensordict._td:_SubTensorDict", "index": stored}
+    (tmp_path / "meta.json").write_text(json.dumps(metadata))
+    view = TensorDict.load_memmap(tmp_path)
+    assert type(view).__name__ == "_SubTensorDict"
+    same(view, td._get_sub_tensordict(index))
+    same(view, td[index])
+
+
+@pytest.mark.parametrize("stored", [None, ["tuple", [["other", 1]]], ["tuple", 3], ["tuple", [["slice", {}]]], "x"])
+def test_folders_of_views_without_an_index(stored, tmp_path):
+    TensorDict({"a": torch.zeros(3)}, [3]).memmap(tmp_path / "_source")
+    metadata = {"_type": "<class 'tensordict._td._SubTensorDict'>", "index": stored}
+    (tmp_path / "meta.json").write_text(json.dumps(metadata))
+    with pytest.raises(ValueError, match="index"):
+        TensorDict.load_memmap(tmp_path)

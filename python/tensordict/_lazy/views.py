@@ -27,6 +27,7 @@ class _CustomOpTensorDict(TensorDictBase):
 
     __slots__ = ("__weakref__", "_backward", "_extra", "_forward", "_kwargs", "_source")
 
+    _is_view = True
     _op = ""
 
     def __init__(self, source: Any, forward: Change, backward: Change, kwargs: dict[str, Any]) -> None:
@@ -153,6 +154,16 @@ class _CustomOpTensorDict(TensorDictBase):
         """A plain copy; without `recurse`, the same view of a shallow copy of the source."""
         return super().clone(**kwargs) if recurse else self._again(self._source.clone(recurse=False))
 
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Moves the values to a device or dtype (see `TensorDict.to`).
+
+        Raises:
+            TypeError: this is to be done in place.
+        """
+        if kwargs.get("inplace"):
+            raise TypeError(f"Cannot use inplace=True with {type(self).__name__}.to(): move what it is a view of instead.")
+        return super().to(*args, **kwargs)
+
     def memmap_(self, *args: Any, **kwargs: Any) -> Self:
         self._source.memmap_(*args, **kwargs)
         return self
@@ -202,7 +213,8 @@ _KINDS: dict[str, type[_CustomOpTensorDict]] = {
     kind._op: kind
     for kind in (_ViewedTensorDict, _UnsqueezedTensorDict, _SqueezedTensorDict, _PermutedTensorDict, _TransposedTensorDict)
 }
-for _kind in (_CustomOpTensorDict, *_KINDS.values()):
+VIEWS = tuple(_KINDS.values())
+for _kind in (_CustomOpTensorDict, *VIEWS):
     _kind.__module__ = "tensordict._lazy"
 
 # The operation that leads back, for those that are not their own.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.keys import key_of
 from tensordict._ops.rows import relock
 from tensordict._ops.waist import Waist, leaves_of, map_leaves, own_leaves, refill
 from tensordict._types import Path, TensorCollection
@@ -135,7 +136,7 @@ class AutogradOps(Waist):
         """
         if gradient is not None and not isinstance(gradient, TensorCollection):
             raise TypeError(
-                "gradient must be a tensordict with entries matching the differentiable leaves of the tensordict, got "
+                "gradient must be a TensorDictBase with entries matching the differentiable leaves of the tensordict, got "
                 f"{type(gradient).__name__} instead."
             )
         rows = [(path, leaf) for path, leaf in _paths(self, ()) if leaf.requires_grad]
@@ -166,7 +167,7 @@ def _entry(node: Any, path: Path) -> Any:
     for key in path:
         fields = node._fields() if isinstance(node, TensorCollection) else {}  # type: ignore[attr-defined]
         if key not in fields:
-            raise KeyError(f"Missing gradient entry for key {path!r} in the gradient tensordict.")
+            raise KeyError(f"Missing gradient entry for key {key_of(path)!r} in the gradient tensordict.")
         node = fields[key]
     return node
 

@@ -112,7 +112,7 @@ class DeviceOps(Waist):
             whose leaves share storage where nothing had to change.
 
         Raises:
-            TypeError: an argument is none of these.
+            TypeError: an argument is none of these, or a stack or a view would get another batch size.
             ValueError: `other` and a device are given.
             RuntimeError: `copy` is asked for, or `inplace` of a locked tensordict would replace leaves.
         """
@@ -126,6 +126,8 @@ class DeviceOps(Waist):
         if target.device is not None and target.device != self.device:
             result = _moved(result, target)
         if target.batch_size is not None and as_size(target.batch_size) != result.batch_size:
+            if self._stacked or self._is_view:
+                raise TypeError(f"Cannot pass batch-size to {type(self).__name__}.to(): its batch size follows from its parts.")
             result = copy_nodes(result) if result is self else result
             result.batch_size = target.batch_size
         return _adopt(self, result) if target.inplace else result

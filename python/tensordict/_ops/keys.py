@@ -77,6 +77,15 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         )
 
 
+def _check_own(node: Any, what: str) -> None:
+    """Raises where entries would be removed from a view: they are those of what it is a view of."""
+    if node._is_view:
+        raise RuntimeError(
+            f"Cannot call {what} in place on a {type(node).__name__}: entries would be removed from the tensordict that it "
+            "is a view of. Call it there, or leave out inplace=True"
+        )
+
+
 class KeyOps(AccessOps):
     """Views of the entries and changes of the structure."""
 
@@ -291,6 +300,8 @@ class KeyOps(AccessOps):
         """
         if keys and all(isinstance(key, (list, set)) for key in keys):
             raise RuntimeError(f"the keys to select are given one by one, as strings or tuples; got {keys!r}")
+        if inplace:
+            _check_own(self, "select")
         out = self._select([path_of(key) for key in keys], strict)
         return self._take_fields(out) if inplace else out
 
@@ -348,6 +359,8 @@ class KeyOps(AccessOps):
             *keys: keys to leave out.
             inplace: remove them from this tensordict instead.
         """
+        if inplace:
+            _check_own(self, "exclude")
         out = self._exclude([path_of(key) for key in keys])
         return self._take_fields(out) if inplace else out
 
@@ -372,6 +385,8 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: two keys would become the same.
         """
+        if inplace:
+            _check_own(self, "exclude")
         out = self._flat(separator, is_leaf or default_is_leaf)
         if inplace:
             return self._take_fields(out)
@@ -394,6 +409,8 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: a path would replace an entry.
         """
+        if inplace:
+            _check_own(self, "exclude")
         out = self._unflat(separator)
         if inplace:
             return self._take_fields(out)

@@ -33,6 +33,9 @@ class Waist(TensorCollection):
     # Whether `_parts` are members along a batch dimension, `stack_dim`, which the members do not have.
     _stacked = False
 
+    # Whether the entries are those of another container, seen at an index or with another batch size.
+    _is_view = False
+
     # The container that this one only gives a class to, which is saved in a folder below its own; None for all others.
     _wrapped: Any = None
 

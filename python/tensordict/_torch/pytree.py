@@ -15,8 +15,10 @@ from torch.utils import _pytree as pytree
 from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._lazy import LazyStackedTensorDict
+from tensordict._lazy.views import VIEWS
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
 from tensordict._nontensor.values import same
+from tensordict._sub import _SubTensorDict
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
 from tensordict._types import Names, TensorCollection
@@ -173,6 +175,16 @@ def register_wrapper(cls: Any) -> None:
 REGISTERED = (TensorDict, _Swapped)
 
 
+def flatten_view(node: Any) -> tuple[list[Any], Context]:
+    """The entries that a view shows: what is built of them is a plain tensordict."""
+    return flatten(node._plain())
+
+
+def flatten_view_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Context]:
+    """`flatten_view` with a key for each entry."""
+    return flatten_with_keys(node._plain())
+
+
 def flatten_stack(node: LazyStackedTensorDict) -> tuple[list[Any], Context]:
     """The stacked entries of a lazy stack, so that a dimension of them is one of the batch; else its members.
 
@@ -260,6 +272,12 @@ def register() -> None:
     for kind in REGISTERED:
         name = f"tensordict.{kind.__name__}"
         pytree.register_pytree_node(kind, flatten, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_with_keys)
+    views: tuple[type[Any], ...] = (_SubTensorDict, *VIEWS)
+    for view in views:
+        name = f"tensordict.{view.__name__}"
+        pytree.register_pytree_node(
+            view, flatten_view, unflatten, serialized_type_name=name, flatten_with_keys_fn=flatten_view_with_keys
+        )
     pytree.register_pytree_node(
         LazyStackedTensorDict,
         flatten_stack,
