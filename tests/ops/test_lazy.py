@@ -384,3 +384,30 @@ def test_printed():
     assert [line.strip() for line in lines[1:]] == ["a: f32[2],", "n: {x: i64[]}})"]
     assert str(ragged().select("b")) == "LazyStackedTensorDict(batch_size=[4,3], stack_dim=1, fields={b: f32[]})"
     assert "a: f32[-1]" in str(ragged())
+
+
+class TestOfMembers:
+    def make(self):
+        return lazy_stack([TensorDict({"a": torch.arange(3.0) + place}, [3]) for place in range(4)])
+
+    @pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+    def test_new_tensor(self):
+        stack = self.make()
+        for out, shape in (
+            (stack.new_tensor(torch.zeros(0)), (0,)),
+            (stack.new_tensor([1, 2]), (2,)),
+            (stack.new_tensor(stack[0]), (3,)),
+            (stack.new_tensor(TensorDict({"a": torch.zeros(2, 3)}, [2, 3])), (2, 3)),
+        ):
+            assert out.batch_size == out["a"].shape == shape
+            assert out["a"].dtype == torch.float32
+        assert stack.new_tensor([1, 2])["a"].tolist() == [1, 2]
+
+    @pytest.mark.parametrize("weights", ["stack", "dense"])
+    def test_gradients(self, weights):
+        stack = self.make().requires_grad_()
+        out = stack * stack
+        ones = torch.ones_like(out)
+        grads = torch.autograd.grad(out, stack, ones if weights == "stack" else ones.contiguous())
+        assert isinstance(grads, LazyStackedTensorDict)
+        assert torch.equal(grads["a"], 2 * stack["a"])

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.keys import key_of
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, leaves_of, map_leaves, own_leaves, refill
+from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves, own_leaves, refill
 from tensordict._types import Path, TensorCollection
 
 
@@ -262,7 +262,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwar
         raise ValueError(f"grad_outputs must be of the kind of the outputs, got a {type(weights).__name__}")
     rows = leaves_of(source) if isinstance(source, TensorCollection) else [source]  # type: ignore[arg-type]
     if isinstance(weights, TensorCollection):
-        weights = [_entry(weights, path) for path, _ in _paths(source, ())]
+        weights = leaves_like(source, weights)  # type: ignore[arg-type]
     elif weights is not None:
         weights = [weights]
     wanted = leaves_of(target) if isinstance(target, TensorCollection) else [target]  # type: ignore[arg-type]

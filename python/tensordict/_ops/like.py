@@ -107,16 +107,17 @@ class LikeOps(Waist):
         """
         if device is not NO_DEFAULT and device is not None:
             kwargs["device"] = device
+        node = solid(self)
         if isinstance(data, TensorCollection):
-            rows = zip(leaves_of(self), leaves_like(self, data))  # type: ignore[arg-type]
-            out = refill(self, (leaf.new_tensor(value, **kwargs) for leaf, value in rows))
+            rows = zip(leaves_of(node), leaves_like(node, data))  # type: ignore[arg-type]
+            out = refill(node, (leaf.new_tensor(value, **kwargs) for leaf, value in rows))
             out.batch_size = data.batch_size  # type: ignore[attr-defined]
             if "device" in kwargs:
                 out._label_device(as_device(kwargs["device"]))
             return out
         source = torch.as_tensor(data)
         label = as_device(kwargs.get("device", source.device))
-        out = map_leaves(self, lambda leaf: leaf.new_tensor(data, **{**kwargs, "device": label}))
+        out = map_leaves(node, lambda leaf: leaf.new_tensor(data, **{**kwargs, "device": label}))
         out._adopt_names(None)
         return _resized(out, source.shape, label)
 
