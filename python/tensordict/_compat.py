@@ -23,7 +23,7 @@ _GENERIC_NESTED_ERR = (
     "Only NestedKeys are supported: a key must be a string or a non-empty, possibly nested tuple of strings. Got key {!r}."
 )
 _KEY_ERROR = 'key "{}" not found in {} with keys {}'
-_LOCK_ERROR = LOCKED.format(name="TensorDict")
+_LOCK_ERROR = LOCKED
 
 _DTYPES = (
     *(torch.bool, torch.bfloat16, torch.float16, torch.float32, torch.float64),

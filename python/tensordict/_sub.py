@@ -86,7 +86,7 @@ class _SubTensorDict(TensorDictBase):
         target = self._source._fields().get(key)
         if target is None:
             if self._source.is_locked:
-                raise RuntimeError(LOCKED.format(name=type(self).__name__))
+                raise RuntimeError(LOCKED)
             self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
         else:
             self._store(target, value)

@@ -253,7 +253,7 @@ class TensorDict(TensorDictBase):
     def __setitem__(self, index: Any, value: Any) -> None:
         if type(index) is str:
             if self._is_locked:
-                raise RuntimeError(LOCKED.format(name=type(self).__name__))
+                raise RuntimeError(LOCKED)
             self._tensordict[index] = coerce(self, index, value)
         else:
             self._set_item(index, value)

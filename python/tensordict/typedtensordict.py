@@ -188,10 +188,6 @@ class TypedTensorDict(_Declared):
         if unexpected:
             raise TypeError(f"{what}() got unexpected field(s): {', '.join(map(str, unexpected))}")
 
-    @property
-    def _source(self) -> Any:
-        return self._tensordict
-
     @classmethod
     def from_tensordict(cls, td: Any, *, check: bool = True) -> Self:
         """A typed tensordict around `td`, which is not copied: writes reach it. It may have more keys than declared.

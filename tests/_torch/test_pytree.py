@@ -162,3 +162,12 @@ class TestFunc:
             stacked, torch.ones(3)
         )
         torch.testing.assert_close(out[1], out[0] * 2)
+
+
+def test_lists_of_rows_are_lists():
+    rows = TensorDict({"s": ["a", "b"]}, [2])["s"]
+    assert pytree.tree_map(str.upper, rows) == ["A", "B"]
+    assert [(key, item) for key, item in pytree.tree_flatten_with_path(rows)[0]] == [
+        ((pytree.SequenceKey(0),), "a"),
+        ((pytree.SequenceKey(1),), "b"),
+    ]

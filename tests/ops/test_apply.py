@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from containers import CONTAINERS, check, leaves, named, nested, same
+from containers import CONTAINERS, check, flat, leaves, named, nested, same, stacked
 from tensordict import TensorDict
 
 
@@ -168,3 +168,12 @@ class TestOptions:
     def test_numbers_become_tensors(self):
         out = TensorDict({"a": torch.ones(3)}).apply(lambda leaf: 1.5)
         assert out["a"] == 1.5
+
+
+@pytest.mark.parametrize("make", [flat, stacked])
+def test_none_where_there_are_no_results(make):
+    td = make()
+    for options in ({}, {"inplace": True}, {"out": make()}, {"inplace": True, "filter_empty": True}):
+        assert td.apply(lambda leaf: None, **options) is None
+    assert td.apply(lambda leaf: None, inplace=True, filter_empty=False) is td
+    assert td.apply_(lambda leaf: None) is td

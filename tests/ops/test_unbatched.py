@@ -194,3 +194,9 @@ def test_compiled():
         return (td + 1)[1:].reshape(-1)
 
     untouched(torch.compile(step, backend="eager")(made()), (3,), VALUES + 1)
+
+
+def test_a_check_of_the_tree_knows_it():
+    from tensordict._ops.check import check_tree
+
+    assert check_tree(made())

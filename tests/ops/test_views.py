@@ -158,10 +158,15 @@ def test_block(op):
 def test_memory(op, tmp_path):
     td = source()
     view = legacy(op, td)
+    dense = op[0](source())
     view.memmap_(tmp_path / "td")
-    assert td.is_memmap()
     assert view.is_memmap()
-    same(TensorDict.load_memmap(tmp_path / "td"), td)
+    assert td.is_locked
+    same(TensorDict.load_memmap(tmp_path / "td"), dense)
+    same(td, source())
+    view.set_("a", torch.zeros(view.batch_size))
+    assert not td["a"].any()
+    assert not TensorDict.load_memmap(tmp_path / "td")["a"].any()
 
 
 def test_repr():

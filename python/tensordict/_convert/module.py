@@ -123,7 +123,7 @@ def _check_options(inplace: bool | None, use_state_dict: bool, swap_dest: Any, m
     if use_state_dict and inplace is not None:
         raise RuntimeError("inplace argument cannot be passed when use_state_dict=True.")
     if swap_dest is not None and swap_dest.is_locked:
-        raise RuntimeError(LOCKED.format(name=type(swap_dest).__name__))
+        raise RuntimeError(LOCKED)
 
 
 Undo = Callable[[Any], None]

@@ -272,7 +272,7 @@ class MemmapOps(Waist):
             RuntimeError: this tensordict is locked, or the batch sizes do not fit.
         """
         if self.is_locked:
-            raise RuntimeError(LOCKED.format(name=type(self).__name__))
+            raise RuntimeError(LOCKED)
         found = read(prefix, robust_key=robust_key, mode=mode, allow_pickle=allow_pickle)
         _take_over(self, found)
         return self

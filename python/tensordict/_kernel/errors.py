@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 LOCKED = (
-    "Cannot modify locked {name}. For in-place modification, consider using the `set_()` method and make sure the key is "
+    "Cannot modify locked TensorDict. For in-place modification, consider using the `set_()` method and make sure the key is "
     "present."
 )
 BAD_KEY = (

@@ -164,16 +164,9 @@ class _CustomOpTensorDict(TensorDictBase):
             raise TypeError(f"Cannot use inplace=True with {type(self).__name__}.to(): move what it is a view of instead.")
         return super().to(*args, **kwargs)
 
-    def memmap_(self, *args: Any, **kwargs: Any) -> Self:
-        self._source.memmap_(*args, **kwargs)
-        return self
-
     def share_memory_(self, *args: Any, **kwargs: Any) -> Self:
         self._source.share_memory_(*args, **kwargs)
         return self
-
-    def is_memmap(self) -> bool:
-        return bool(self._source.is_memmap())
 
     def is_shared(self) -> bool:
         return bool(self._source.is_shared())

@@ -52,7 +52,7 @@ class AccessOps(Waist):
 
     def _check_unlocked(self) -> None:
         if self.is_locked:
-            raise RuntimeError(LOCKED.format(name="TensorDict" if self._stacked else type(self).__name__))
+            raise RuntimeError(LOCKED)
 
     def get(self, key: Key, *args: Any, **kwargs: Any) -> Any:
         """The entry at `key`, or a default.

@@ -96,7 +96,9 @@ class _Apply:
         rows = zip(node._parts(), zip(*beside) if beside else repeat(()))
         into = repeat(None) if out is None else node._parts_of(out)
         results = [self.node(part, row, path, target) for (part, row), target in zip(rows, into)]
-        return out if out is not None else self._stack_of(node, results)
+        if out is not None:
+            return None if results and all([result is None for result in results]) else out
+        return self._stack_of(node, results)
 
     def _stack_of(self, node: Any, results: list[Any]) -> Any:
         """The results for the members of a stack as one; None where none of them has entries and they are left out."""
@@ -204,7 +206,7 @@ class ApplyOps(Waist):
             batch_size: the batch size of the result and of all nodes in it; that of this tensordict if not given.
             device: the device label of the result; that of this tensordict if not given.
             names: names of the batch dimensions of the result.
-            inplace: write the results into the leaves of this tensordict, and return it.
+            inplace: write the results into the leaves of this tensordict, and return it; None where there are no results.
             default: passed for a leaf that one of `others` lacks.
             filter_empty: leave out nodes without results; not given, those that had entries before.
             propagate_lock: lock the result if this tensordict is locked.
@@ -283,7 +285,8 @@ class ApplyOps(Waist):
 
     def apply_(self, fn: Callable[..., Any], *others: Any, **kwargs: Any) -> Self:
         """`apply` that writes the results into the leaves of this tensordict, and returns it."""
-        return self.apply(fn, *others, inplace=True, **kwargs)
+        self.apply(fn, *others, inplace=True, **kwargs)
+        return self
 
 
 def _in_threads(fn: Callable[..., Any], threads: int, each: Callable[[Callable[..., Any]], Any]) -> Callable[..., Any]:
@@ -322,7 +325,7 @@ def _run(
     plan = _Apply(fn, **options, inplace=inplace, is_leaf=is_leaf, with_key=with_key, nested_keys=nested_keys)
     result = plan.node(node, others, (), into) if others or with_key or into is not None else plan.simple(node)
     if into is not None:
-        return into
+        return None if result is None else into
     if propagate_lock and result is not None and node.is_locked:
         result.lock_()
     return result

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Size
 
 from tensordict._kernel.shapes import shape_of
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._types import Path, TensorCollection
 
 
@@ -62,7 +63,7 @@ def _disagreement(node: Any, path: Path) -> str | None:
         here = (*path, key)
         is_node = isinstance(value, TensorCollection)
         shape = value.batch_size if is_node else shape_of(value)
-        if shape[: len(size)] != size:
+        if shape[: len(size)] != size and not is_unbatched(value):
             return f"Batch-size mismatch: parent batch_size={size}, shape={shape} at key {here}"
         if node.device is not None and value.device != node.device:
             kind = "node" if is_node else "leaf"

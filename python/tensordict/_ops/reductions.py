@@ -6,7 +6,7 @@ A row is a torch function that takes `(leaf, dim, keepdim=...)`; `reduce_tree` d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import itemgetter
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.unbatched import is_unbatched, moved
-from tensordict._ops.waist import Waist, leaves_of, map_batched, solid, transform
+from tensordict._ops.waist import Waist, leaves_of, map_batched, map_leaves, solid, transform
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 # `function(leaf, dim, keepdim=..., **options)`, and without `dim` of the whole leaf.
@@ -75,7 +75,11 @@ def resized(node: Any, dim: int, size: int, leaf: Callable[[Any], Any], mixes: b
 
 def unzip(tree: Any, kind: Callable[[tuple[Any, Any]], Any]) -> Any:
     """From a tree of pairs the pair of trees, as the named tuple `kind` of torch."""
-    return kind((map_batched(tree, itemgetter(0)), map_batched(tree, itemgetter(1))))
+    return kind(tuple([map_leaves(tree, partial(_half, place)) for place in (0, 1)]))
+
+
+def _half(place: int, pair: Any) -> Any:
+    return pair if is_unbatched(pair) else pair[place]
 
 
 def over_one(function: Reduction) -> Reduction:

@@ -12,6 +12,7 @@ import torch
 from torch import Size
 from torch.utils import _pytree as pytree
 
+from tensordict._convert.linked import LinkedList
 from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._lazy import LazyStackedTensorDict
@@ -293,6 +294,13 @@ def register() -> None:
             serialized_type_name=f"tensordict.{cls.__name__}",
             flatten_with_keys_fn=flatten_objects_with_keys,
         )
+    pytree.register_pytree_node(
+        LinkedList,
+        lambda items: (list(items), None),
+        lambda items, _: list(items),
+        serialized_type_name="tensordict.LinkedList",
+        flatten_with_keys_fn=lambda items: ([(pytree.SequenceKey(place), item) for place, item in enumerate(items)], None),
+    )
     for cls in CLASSES:
         register_wrapper(cls)
     CLASS_HOOKS.append(register_wrapper)
