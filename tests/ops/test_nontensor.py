@@ -562,3 +562,12 @@ def test_chains_of_moves(data):
         else:
             td = torch.stack([td, td], data.draw(st.integers(0, dims)))
     agree(td)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(NonTensorData("k"), "k"), (MetaData("k"), "k"), (NonTensorStack("k", "l"), ["k", "l"])]
+)
+def test_a_holder_is_not_held(value, expected):
+    td = TensorDict({"a": torch.zeros(2)}, [2]).set_non_tensor(("n", "z"), value)
+    assert td["n", "z"] == expected
+    assert td.get(("n", "z")).batch_size == Size([2])

@@ -29,7 +29,7 @@ class ObjectOps(KeyOps):
         return any([value._is_non_tensor or value._has_non_tensor for value in nodes_in(self)])
 
     def set_non_tensor(self, key: Key, value: Any) -> Self:
-        """Stores an object under `key` as it is, also one that could become a tensor or a node.
+        """Stores an object under `key` as it is, also one that could become a tensor or a node; of a holder, its object.
 
         Raises:
             RuntimeError: the tensordict is locked.
@@ -39,6 +39,10 @@ class ObjectOps(KeyOps):
             self.create_nested(key_of(path[:-1]))
         node = descend(self, path[:-1])
         node._check_unlocked()
+        if isinstance(value, TensorCollection) and value._is_non_tensor:
+            if value._stacked:  # type: ignore[attr-defined]
+                return self.set(key, value)  # type: ignore[attr-defined, no-any-return]
+            value = value.data  # type: ignore[attr-defined]
         node._set_str(path[-1], non_tensor(value, node.batch_size, node.device))
         return self
 
