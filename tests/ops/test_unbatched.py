@@ -200,3 +200,13 @@ def test_a_check_of_the_tree_knows_it():
     from tensordict._ops.check import check_tree
 
     assert check_tree(made())
+
+
+def test_batch_sizes_are_found_without_it():
+    td = TensorDict({"a": torch.zeros(4, 3), "u": UnbatchedTensor(torch.zeros(7))}, [4])
+    td._check_batch_size()
+    assert td.auto_batch_size_().batch_size == Size([4, 3])
+    td.batch_size = [4]
+    other = TensorDict({"a": torch.ones(4, 3), "u": UnbatchedTensor(torch.ones(7))}, [4])
+    td.load_state_dict(other.state_dict())
+    assert (td["u"] == 1).all()

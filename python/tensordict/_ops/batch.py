@@ -9,6 +9,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.coerce import as_size
 from tensordict._ops.waist import Waist, leaves_of
 from tensordict._types import Names
@@ -46,7 +47,7 @@ class BatchOps(Waist):
             if isinstance(entry, BatchOps):
                 if entry.batch_size[: len(size)] != size:
                     entry._check_batch_size(size)
-            elif entry.shape[: len(size)] != size:
+            elif entry.shape[: len(size)] != size and not is_unbatched(entry):
                 raise RuntimeError(
                     f"the {type(entry).__name__} {key} has shape {entry.shape} which is incompatible with the "
                     f"batch-size {size}."
@@ -101,7 +102,7 @@ class BatchOps(Waist):
         """
         if keep_compliant_size and batch_dims is not None and len(self.batch_size) >= batch_dims:
             return self
-        fields = self._fields().values()
+        fields = [entry for entry in self._fields().values() if not is_unbatched(entry)]
         # a node without leaves fits every size, and takes that of its parent; a stack of objects has one of its own
         bare = [entry for entry in fields if isinstance(entry, BatchOps) and _is_bare(entry)]
         shapes = []

@@ -246,7 +246,7 @@ class KeyOps(AccessOps):
         if old == new:
             return self
         if safe and new_key in self:
-            raise KeyError(f"key {key_of(new)} already present in {type(self).__name__}.")
+            raise KeyError(f"key {key_of(new)} already present in TensorDict.")
         self.del_(key_of(old))  # first: the new key may lie below the old one
         try:
             self.set(key_of(new), value)

@@ -41,7 +41,7 @@ class ObjectOps(KeyOps):
         node._check_unlocked()
         if isinstance(value, TensorCollection) and value._is_non_tensor:
             if value._stacked:  # type: ignore[attr-defined]
-                return self.set(key, value)  # type: ignore[attr-defined, no-any-return]
+                return self.set(key, value)
             value = value.data  # type: ignore[attr-defined]
         node._set_str(path[-1], non_tensor(value, node.batch_size, node.device))
         return self

@@ -218,7 +218,7 @@ class ShapeOps(IndexOps):
         dims = len(self.batch_size)
         if not (-dims <= dim0 < dims and -dims <= dim1 < dims):
             raise ValueError(
-                f"dim0 and dim1 must be within the range of the number of dimensions, got {dim0} and {dim1} for {dims}."
+                f"The provided dimensions are incompatible with the tensordict batch-size: {dim0}, {dim1} of {dims}."
             )
         first, second = dim0 % dims, dim1 % dims
         if first == second:
