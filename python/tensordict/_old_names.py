@@ -97,6 +97,7 @@ TABLE: dict[str, dict[str, str]] = {
         "_is_namedtuple": "_convert.anything:is_namedtuple",
         "_is_nested_key": "_types",
         "_is_seq_of_nested_key": "_compat:is_seq_of_nested_key",
+        "_pass_through": "_kernel.unbatched:passes_through",
         "_prod": "_compat:prod",
         "capture_non_tensor_stack": "_kernel.settings",
         "is_non_tensor": "_kernel.registry",

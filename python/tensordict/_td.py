@@ -15,6 +15,7 @@ from tensordict._kernel.index import ROWS, Index
 from tensordict._kernel.native import gather
 from tensordict._kernel.registry import exposed
 from tensordict._kernel.settings import CHECK_INVARIANTS
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._old_names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
@@ -218,6 +219,10 @@ class TensorDict(TensorDictBase):
 
     def _set_batch_size(self, batch_size: Size) -> None:
         self._batch_size = batch_size
+        fields = self._tensordict
+        for key, leaf in fields.items():
+            if type(leaf) is not Tensor and is_unbatched(leaf):
+                fields[key] = leaf._with_batch(batch_size)
 
     def _set_device(self, device: torch.device | None) -> None:
         self._device = device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -571,3 +572,75 @@ def test_a_holder_is_not_held(value, expected):
     td = TensorDict({"a": torch.zeros(2)}, [2]).set_non_tensor(("n", "z"), value)
     assert td["n", "z"] == expected
     assert td.get(("n", "z")).batch_size == Size([2])
+
+
+class TestTyped:
+    def test_one_class_for_a_type(self):
+        held = MetaData[int](3, batch_size=[2])
+        assert MetaData[int] is MetaData[int]
+        assert isinstance(held, MetaData[int])
+        assert not isinstance(held, MetaData[str])
+        assert not isinstance(MetaData(3), MetaData[int])
+        assert repr(held[0]) == "MetaData[int](data=3, batch_size=torch.Size([]), device=None)"
+        with pytest.raises(TypeError, match="has a type already"):
+            MetaData[int][str]
+
+    @pytest.mark.parametrize(
+        ("kind", "good", "bad"), [(int, 3, "a"), (int | str, "a", 1.0), (list[int], [1], 1), (int | None, None, "a")], ids=str
+    )
+    def test_checked(self, kind, good, bad):
+        assert MetaData[kind](good).data == good
+        with pytest.raises(TypeError, match="Expected data of type"):
+            MetaData[kind](bad)
+
+    def test_what_cannot_be_checked(self):
+        assert MetaData[Any](3).data == 3
+
+    def test_moves_keep_the_type(self, tmp_path):
+        td = TensorDict({"m": MetaData[str]("a")}, [])
+        assert isinstance(torch.stack([td, td]).get("m"), MetaData[str])
+        assert isinstance(lazy_stack([td, td]).get("m"), MetaData[str])
+        assert isinstance(pickle.loads(pickle.dumps(td)).get("m"), MetaData[str])
+        leaves, spec = torch.utils._pytree.tree_flatten(td)
+        assert isinstance(torch.utils._pytree.tree_unflatten(leaves, spec).get("m"), MetaData[str])
+        found = TensorDict.load_memmap(td.memmap(tmp_path)._rare["prefix"]).get("m")
+        assert (type(found), found.data) == (MetaData, "a")
+
+
+class TestMappedObjects:
+    def test_written_through(self, tmp_path):
+        td = TensorDict({"a": NonTensorData({1: 2}), "b": NonTensorData("x")}).memmap_(tmp_path)
+        td.get("a").update_(NonTensorData({3: 4}))
+        td.get("b").update(NonTensorData("y"), inplace=True)
+        found = TensorDict.load_memmap(tmp_path)
+        assert (found["a"], found["b"]) == ({3: 4}, "y")
+
+    def test_a_part_of_a_stack_is_not_written_alone(self, tmp_path):
+        stack = NonTensorStack(NonTensorStack("a", "b"), NonTensorStack("c", "d")).memmap_(tmp_path)
+        for part in (stack[0], stack[0, 1], stack[:1]):
+            with pytest.raises(RuntimeError, match="Cannot update a leaf NonTensorDataBase from a memmaped parent"):
+                part.update_(NonTensorData("z"))
+        assert stack.tolist() == [["a", "b"], ["c", "d"]]
+        stack[0, 1] = "z"
+        assert stack.tolist() == TensorDict.load_memmap(tmp_path).tolist() == [["a", "z"], ["c", "d"]]
+        stack.unlock_()
+        stack[0].update_(NonTensorData("u"))
+        assert stack.tolist() == [["u", "u"], ["c", "d"]]
+
+
+def test_masks_of_booleans():
+    one, two = TensorDict({"a": NonTensorData(True), "s": "x"}), TensorDict({"a": NonTensorData(False), "s": "x"})
+    assert (one | two)["a"]
+    assert (one ^ two)["a"]
+    assert not (one ^ one)["a"]
+    assert (one ^ two)["s"] == "x"
+
+
+def test_the_link_of_a_list_that_grew():
+    td = TensorDict({"a": NonTensorStack("x", "y")}, [2])
+    rows = td["a"]
+    assert rows._td() is td.get("a")
+    rows.append("z")
+    assert rows._td() is None
+    rows[0] = "w"
+    assert td["a"] == ["x", "y"]

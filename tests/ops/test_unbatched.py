@@ -1,5 +1,7 @@
 """Leaves whose shape is free of the batch: computed on, not moved."""
 
+import math
+import operator
 import pickle
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict import LazyStackedTensorDict, TensorDict, UnbatchedTensor, lazy_stack, pad
+from tensordict.utils import _check_recursive_properties, _TensorDictPropertyError
 
 VALUES = torch.tensor([1.0, -2.0, 3.0])
 
@@ -15,6 +18,13 @@ def made(batch=(4,), values=VALUES):
     return TensorDict(
         {"a": torch.arange(24.0).reshape(4, 6)[:, :2], "n": {"u": UnbatchedTensor(values)}, "u": UnbatchedTensor(values)}, [4]
     ).reshape(*batch)
+
+
+def outcome(way, value):
+    try:
+        return way(value)
+    except Exception as error:
+        return type(error), str(error)
 
 
 def untouched(td, batch, values=VALUES):
@@ -36,6 +46,12 @@ class TestTensor:
         assert type(leaf.sum()) is UnbatchedTensor
         assert leaf[1].item() == 2
         assert repr(leaf) == "UnbatchedTensor(tensor([1., 2.]))"
+
+    @pytest.mark.parametrize("values", [torch.tensor(3), torch.tensor([1.25]), torch.tensor([1, 2]), torch.empty(0)], ids=str)
+    def test_converts_as_a_tensor(self, values):
+        ways = [str, format, bool, int, float, operator.index, round, math.trunc, lambda leaf: format(leaf, ".2f")]
+        for way in ways:
+            assert outcome(way, UnbatchedTensor(values)) == outcome(way, values)
 
     def test_shares_storage(self):
         base = torch.zeros(3)
@@ -146,11 +162,40 @@ def test_any_shape_may_be_stored():
 
 def test_the_first_of_unlike_values_stays():
     other = made(values=VALUES * 2)
-    untouched(torch.stack([made(), other]), (2, 4))
+    with pytest.warns(UserWarning, match="different data storage"):
+        untouched(torch.stack([made(), other]), (2, 4))
     untouched(torch.cat([made(), other]), (8,))
-    untouched(lazy_stack([made(), other]), (2, 4))
+    with pytest.warns(UserWarning, match="different data storage"):
+        untouched(lazy_stack([made(), other]), (2, 4))
     with pytest.raises(RuntimeError, match="shape"):
         torch.stack([made(), made(values=torch.zeros(2))])
+
+
+def test_batch_sizes_that_are_set():
+    td = TensorDict({"a": torch.zeros(4, 3), "u": UnbatchedTensor(VALUES)}, [4])
+    td.batch_size = [4, 3]
+    assert td["u"].batch_size == Size([4, 3])
+    td.batch_size = []
+    assert td["u"].batch_size == Size([])
+    td.auto_batch_size_()
+    assert (td.batch_size, td["u"].batch_size) == (Size([4, 3]), Size([4, 3]))
+    td["u"] = UnbatchedTensor(torch.zeros(4, 2))
+    assert td.auto_batch_size_().batch_size == Size([4, 3])
+
+
+def test_checked_by_what_it_says():
+    td = made()
+    assert _check_recursive_properties(td)
+    dict.__setitem__(td._tensordict, "u", UnbatchedTensor(VALUES))
+    with pytest.raises(_TensorDictPropertyError, match="'u'"):
+        _check_recursive_properties(td)
+
+
+def test_the_batch_of_a_mapped_tree():
+    td = TensorDict({"a": torch.ones(4, 3), "u": UnbatchedTensor(torch.ones(2))}, [4, 3])
+    kept = torch.utils._pytree.tree_map(lambda leaf: leaf * 2 if isinstance(leaf, UnbatchedTensor) else leaf[0], td)
+    assert (kept.batch_size, kept["u"].batch_size) == (Size([3]), Size([3]))
+    assert kept["u"].tolist() == [2, 2]
 
 
 def test_rows_are_written_beside_it():
@@ -187,6 +232,20 @@ def test_leaves_of_a_reduction_together():
     td = made()
     assert td.sum(reduce=True) == td["a"].sum()
     assert torch.equal(td.sum(0, reduce=True), td["a"].sum(0))
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        (lambda td: torch.stack([td, td]), (2, 4)),
+        (lambda td: torch.cat([td, td]), (8,)),
+        (lambda td: lazy_stack([td, td]).contiguous(), (2, 4)),
+    ],
+    ids=["stack", "cat", "lazy"],
+)
+def test_compiled_joins(joined):
+    join, batch = joined
+    untouched(torch.compile(join, backend="eager", fullgraph=True)(made()), batch)
 
 
 def test_compiled():

@@ -9,11 +9,15 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _nothing() -> None:
+    """The link of a list that has none."""
+
+
 def _moving(method: F) -> F:
     """A method of lists after which places are no longer rows: it ends the link first."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._td = None
+        self._td = _nothing
         return method(self, *args, **kwargs)
 
     call.__name__ = method.__name__
@@ -45,10 +49,10 @@ class LinkedList(list[Any]):
 
     def __init__(self, *args: Any, td: Any = None) -> None:
         super().__init__(*args)
-        self._td = None if td is None else weakref.ref(td)
+        self._td: Callable[[], Any] = _nothing if td is None else weakref.ref(td)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        td = None if self._td is None else self._td()
+        td = self._td()
         if td is None:
             super().__setitem__(index, value)
             return

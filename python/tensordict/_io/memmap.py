@@ -494,6 +494,7 @@ def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
         node._rare["prefix"] = folder
         if folder is not None:
             node._sweep(folder)
+        return
     if node._stacked:
         for place, part in enumerate(node._parts()):
             _put(part, leaves, _below(folder, str(place)))
@@ -518,11 +519,13 @@ def _finish(node: Any) -> Any:
     return node
 
 
-def _mark(node: Any) -> None:
+def _mark(node: Any, within: bool = False) -> None:
     node._rare["memmap"] = True
+    if within:  # a part of a stack of objects, which is in one file
+        node._rare["within"] = True
     for value in node._parts():
         if isinstance(value, TensorCollection):
-            _mark(value)
+            _mark(value, bool(node._is_non_tensor))
 
 
 def _take_over(node: Any, found: Any) -> None:

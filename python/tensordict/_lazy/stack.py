@@ -14,7 +14,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import missing_key
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.native import stack_dicts
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._kernel.unbatched import first_of, is_unbatched
 from tensordict._lazy.moves import changed
 from tensordict._lazy.ragged import nested_of, padded_of, unlike
 from tensordict._lazy.write import assign, pieces_of
@@ -227,7 +227,7 @@ class LazyStackedTensorDict(TensorDictBase):
         if ragged.has_ragged(values):
             return ragged.stack(values, self.stack_dim)
         if is_unbatched(values[0]):
-            return values[0]._with_batch(self.batch_size)
+            return first_of(values)._with_batch(self.batch_size)
         if len({value.shape for value in values}) > 1:
             raise RuntimeError(
                 f"Failed to stack tensors within a tensordict under the key {key!r}: their shapes are "

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
+import typing
 from collections.abc import Callable, Iterable
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -13,12 +16,15 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
 from tensordict._nontensor.values import holders, nested, same, sources
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
+from tensordict._tensorclass.meta import TensorClassMeta
+from tensordict._tensorclass.schema import alternatives
 from tensordict._types import Key, Names, TensorCollection
 
 _NO_BATCH = Size(())
@@ -94,12 +100,16 @@ class NonTensorDataBase(TensorClass):
     @data.setter
     def data(self, value: Any) -> None:
         self._check_unlocked()
+        check_own_file(self)
         self._hold(value)
 
     def _hold(self, value: Any) -> None:
         object.__setattr__(self, "_data", value)
         if self._extra is not None and self._extra.get("memmap"):
             self._resave()
+
+    def _is_memmaped_from_above(self) -> bool:
+        return in_file_of_stack(self)
 
     def _sweep(self, folder: Any) -> None:
         from tensordict._nontensor.files import sweep
@@ -208,6 +218,7 @@ class NonTensorDataBase(TensorClass):
             if not found or any([not same(found[0]._data, item._data) for item in found[1:]]):
                 return self.maybe_to_stack()._taking(value)
             value = found[0]
+        check_own_file(self)
         self._hold(value._data if _is_holder(value) else value)
         return self
 
@@ -258,6 +269,7 @@ class NonTensorDataBase(TensorClass):
     def _data_in(self, value: Any, structural: bool) -> None:
         if structural:
             self._check_unlocked()
+        check_own_file(self)
         self._hold(value)
 
     def update(self, input_dict_or_td: Any = None, *args: Any, **kwargs: Any) -> Self:
@@ -397,6 +409,54 @@ class MetaData(NonTensorDataBase):
 
     __slots__ = ()
     _is_root = True
+    # what `MetaData[kind]` was made with
+    _kind: ClassVar[Any] = None
+
+    def __init__(self, data: Any, *args: Any, **options: Any) -> None:
+        super().__init__(data, *args, **options)
+        if self._kind is not None and not _is_of(self._data, self._kind):
+            name = getattr(self._kind, "__name__", str(self._kind))
+            raise TypeError(f"Expected data of type {name}, got {type(self._data).__name__}")
+
+    @classmethod
+    def __class_getitem__(cls, kind: Any) -> Any:
+        """The class of holders whose object is of a type; the same one each time.
+
+        Raises:
+            TypeError: the class has a type already.
+        """
+        if cls._kind is not None:
+            raise TypeError(f"{cls.__name__} has a type already, it cannot be given {kind!r} as well")
+        try:
+            return _typed(cls, kind)
+        except TypeError:  # what cannot be hashed is a note for readers alone
+            return cls
+
+    def __reduce__(self) -> Any:
+        if self._kind is None:
+            return super().__reduce_ex__(2)
+        return _empty_typed, (self._kind,), self.__getstate__()
+
+
+@functools.cache
+def _typed(cls: Any, kind: Any) -> Any:
+    name = f"{cls.__name__}[{getattr(kind, '__name__', kind)}]"
+    body = {"__slots__": (), "__module__": cls.__module__, "_is_root": True, "_kind": kind}
+    made = TensorClassMeta(name, (cls,), body)
+    new_class(made)
+    return made
+
+
+def _empty_typed(kind: Any) -> Any:
+    return object.__new__(_typed(MetaData, kind))
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether an object is of a type; true for annotations of which one cannot tell."""
+    try:
+        return any([isinstance(value, typing.get_origin(item) or item) for item in alternatives(kind)])
+    except TypeError:
+        return True
 
 
 for _kind in (NonTensorDataBase, NonTensorData, MetaData):
@@ -409,6 +469,21 @@ def _is_holder(value: Any) -> bool:
 
 def _is_objects(value: Any) -> bool:
     return isinstance(value, TensorCollection) and bool(value._is_non_tensor)
+
+
+def in_file_of_stack(node: Any) -> bool:
+    """Whether a node is a part of a mapped stack of objects, all of which are in one file."""
+    extra = node._extra
+    return extra is not None and bool(extra.get("within") and extra.get("memmap"))
+
+
+def check_own_file(node: Any) -> None:
+    """Raises where the file of a node's objects is that of a stack that holds more, so that it could not be written."""
+    if in_file_of_stack(node) or (node._stacked and not node.is_memmap() and any(map(in_file_of_stack, node._parts()))):
+        raise RuntimeError(
+            "Cannot update a leaf NonTensorDataBase from a memmaped parent NonTensorStack: the objects of the stack are in one "
+            "file. Write to the stack, at the index of this element."
+        )
 
 
 def _refused(node: Any, value: Any) -> Exception:
@@ -432,18 +507,33 @@ def _one_of(node: Any, value: Any, error: type[Exception]) -> Any:
 
 
 def compared(node: Any, other: Any, function: Callable[..., Any]) -> Any:
-    """For each element whether the objects of two nodes are equal; `node` itself for what orders them."""
+    """For each element whether the objects of two nodes are equal, or what `|` or `^` says; `node` for what orders them."""
     if isinstance(other, Tensor):
         return function(torch.as_tensor(node.tolist()), other)
-    if function not in (torch.eq, torch.ne) or not _is_objects(other):
+    test = _TESTS.get(function)
+    if test is None or not _is_objects(other):
         return node
     if node.batch_size != other.batch_size:
         raise RuntimeError(f"the batch sizes {node.batch_size} and {other.batch_size} of the objects to compare differ")
-    equal = function is torch.eq
-    if not node._stacked and not other._stacked:
-        return torch.full(node.batch_size, same(node._data, other._data) is equal, device=node.device)
-    found = [same(one._data, two._data) is equal for one, two in zip(holders(node), holders(other))]
+    try:
+        if not node._stacked and not other._stacked:
+            return torch.full(node.batch_size, bool(test(node._data, other._data)), device=node.device)
+        found = [bool(test(one._data, two._data)) for one, two in zip(holders(node), holders(other))]
+    except TypeError:  # there is no `|` of such objects
+        return node
     return torch.tensor(found, dtype=torch.bool, device=node.device).reshape(node.batch_size)
+
+
+def _unlike(one: Any, two: Any) -> bool:
+    return not same(one, two)
+
+
+_TESTS: dict[Callable[..., Any], Callable[[Any, Any], Any]] = {
+    torch.eq: same,
+    torch.ne: _unlike,
+    torch.bitwise_or: operator.or_,
+    torch.bitwise_xor: operator.xor,
+}
 
 
 def chosen(node: Any, condition: Tensor, other: Any) -> Any:

@@ -24,7 +24,8 @@ def describe(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
 
 
 def _describe_data(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
-    metadata: dict[str, Any] = {"_type": str(type(node))}
+    kind = MetaData if isinstance(node, MetaData) else type(node)  # the type of `MetaData[int]` is not written
+    metadata: dict[str, Any] = {"_type": str(kind)}
     files = []
     held = {"data": node._data, "_metadata": node._metadata}
     pickled = {name: value for name, value in held.items() if not same_in_json(value)}

@@ -17,7 +17,7 @@ from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
-from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, chosen, compared
+from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared
 from tensordict._nontensor.values import holders, nested, same, sources
 from tensordict._ops.repr import Entry
 from tensordict._ops.waist import copy_nodes
@@ -174,6 +174,7 @@ class NonTensorStack(LazyStackedTensorDict):
         return self._transform(index)
 
     def _assign(self, index: Index, value: Any) -> None:
+        check_own_file(self)
         write(self, sources(index, self.batch_size), _objects_for(value, index.shape(self.batch_size)))
         self._resave()
 
@@ -184,6 +185,7 @@ class NonTensorStack(LazyStackedTensorDict):
 
     def _taking(self, value: Any) -> Any:
         """This stack with other objects for all elements."""
+        check_own_file(self)
         write(self, list(range(math.prod(self.batch_size))), _objects_for(value, self.batch_size))
         self._resave()
         return self
@@ -504,5 +506,5 @@ def _below(member: Any, node: Any, key: str | None, path: tuple[int, ...]) -> An
 
 def _link(items: Iterable[Any], node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:
     made = LinkedList(items)
-    made._td = _Place(node, key, path)  # type: ignore[assignment]
+    made._td = _Place(node, key, path)
     return made

@@ -111,15 +111,11 @@ class BatchOps(Waist):
                 if any(entry is one for one in bare):
                     continue
                 entry.auto_batch_size_(batch_dims, keep_compliant_size)
-            shapes.append(entry.shape)
+            if not is_unbatched(entry):
+                shapes.append(entry.shape)
         if not shapes:
             return self
-        common = list(shapes[0])
-        for shape in shapes[1:]:
-            length = 0
-            while length < min(len(common), len(shape)) and common[length] == shape[length]:
-                length += 1
-            common = common[:length]
+        common = common_start(shapes)
         self._set_batch_size(Size(common if batch_dims is None else common[:batch_dims]))
         if self._names is not None:
             self._set_names((self._names + [None] * len(common))[: len(self.batch_size)])
@@ -256,6 +252,17 @@ class BatchOps(Waist):
             "Converting a tensordict to boolean value is not permitted. Use len(td.keys()) to test for keys, td.is_empty() "
             "to test for leaves, or (a == b).all() / .any() to reduce a comparison."
         )
+
+
+def common_start(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The longest leading dimensions that all shapes share."""
+    common = list(shapes[0])
+    for shape in shapes[1:]:
+        length = 0
+        while length < min(len(common), len(shape)) and common[length] == shape[length]:
+            length += 1
+        common = common[:length]
+    return common
 
 
 def _is_bare(node: Any) -> bool:

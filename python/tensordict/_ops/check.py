@@ -45,7 +45,7 @@ def checked(new: Any) -> Any:
     def build(fields: dict[str, Any], batch_size: Size, *args: Any, **kwargs: Any) -> Any:
         for key, value in fields.items():
             # trees of dimensions and specs, which torch builds, have leaves without a shape
-            shape = getattr(value, "shape", batch_size)
+            shape = batch_size if is_unbatched(value) else getattr(value, "shape", batch_size)
             assert shape[: len(batch_size)] == batch_size, (
                 f"the entry {key!r} of shape {shape} has not the batch size {batch_size}"
             )
@@ -62,8 +62,9 @@ def _disagreement(node: Any, path: Path) -> str | None:
     for key, value in node._fields().items():
         here = (*path, key)
         is_node = isinstance(value, TensorCollection)
-        shape = value.batch_size if is_node else shape_of(value)
-        if shape[: len(size)] != size and not is_unbatched(value):
+        # a leaf without a batch says which batch it is of
+        shape = value.batch_size if is_node or is_unbatched(value) else shape_of(value)
+        if shape[: len(size)] != size:
             return f"Batch-size mismatch: parent batch_size={size}, shape={shape} at key {here}"
         if node.device is not None and value.device != node.device:
             kind = "node" if is_node else "leaf"

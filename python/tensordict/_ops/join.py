@@ -10,7 +10,7 @@ from torch import Size
 
 from tensordict._kernel import native, ragged
 from tensordict._kernel.change import Change
-from tensordict._kernel.unbatched import is_unbatched, moved
+from tensordict._kernel.unbatched import first_of, is_unbatched, moved
 from tensordict._ops.waist import leaves_like, leaves_of, refill, solid
 from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection
@@ -156,7 +156,7 @@ def _joined(
     return [
         nested(column, dim)
         if ragged.has_ragged(column)
-        else moved(column[0], change)
+        else moved(first_of(column) if join is torch.stack else column[0], change)
         if is_unbatched(column[0])
         else join(column, dim)
         for column in columns

@@ -1,6 +1,7 @@
 """Twins of the row functions: what each computes, in plain torch, for `torch.compile` and the property tests.
 
-The native functions return the same tensors, or `None` where they leave the work to torch; the twins never decline.
+The native functions return the same tensors, or `None` where they leave the work to torch; the twins do so only for
+leaves without a batch, which are not joined.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel import native
+from tensordict._kernel.unbatched import is_unbatched
 
 
 def gather(leaves: list[Tensor], index: Tensor, dim: int) -> list[Tensor]:
@@ -28,8 +30,10 @@ def stack(columns: list[list[Tensor]], dim: int) -> list[Tensor]:
     return [torch.stack(column, dim) for column in columns]
 
 
-def stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor]:
+def stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor] | None:
     """`torch.stack` of what the dicts hold at each of the keys."""
+    if any([is_unbatched(dicts[0][key]) for key in keys]):
+        return None
     return [torch.stack([entries[key] for entries in dicts], dim) for key in keys]
 
 
@@ -38,8 +42,10 @@ def cat(columns: list[list[Tensor]], dim: int) -> list[Tensor]:
     return [torch.cat(column, dim) for column in columns]
 
 
-def cat_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor]:
+def cat_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor] | None:
     """`torch.cat` of what the dicts hold at each of the keys."""
+    if any([is_unbatched(dicts[0][key]) for key in keys]):
+        return None
     return [torch.cat([entries[key] for entries in dicts], dim) for key in keys]
 
 

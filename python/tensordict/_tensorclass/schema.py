@@ -135,7 +135,7 @@ class Schema:
     def check_tensor_only(self) -> None:
         """Raises `TypeError` where an annotation is not of tensors alone."""
         for name in self.fields:
-            for kind in _alternatives(self.hint(name)):
+            for kind in alternatives(self.hint(name)):
                 if not _holds_tensors(kind):
                     raise TypeError(
                         f"tensor_only requires types to be Tensor, Tensor-subtrypes or None, got {self.fields[name].type} "
@@ -143,9 +143,10 @@ class Schema:
                     )
 
 
-def _alternatives(hint: Any) -> list[Any]:
+def alternatives(hint: Any) -> list[Any]:
+    """The members of a union, or the annotation itself."""
     if typing.get_origin(hint) in (Union, UnionType):
-        return [kind for part in typing.get_args(hint) for kind in _alternatives(part)]
+        return [kind for part in typing.get_args(hint) for kind in alternatives(part)]
     return [hint]
 
 
@@ -172,7 +173,7 @@ def _by_value(schema: Schema, node: Any, key: str, value: Any) -> Any:
 def _by_tensor(schema: Schema, node: Any, key: str, value: Any) -> Any:
     """As `_by_value`, and mappings become tensordicts where the annotation says so."""
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
-        hints = [typing.get_origin(kind) or kind for kind in _alternatives(schema.hint(key))]
+        hints = [typing.get_origin(kind) or kind for kind in alternatives(schema.hint(key))]
         if any(isinstance(hint, type) and _is_container(hint) for hint in hints):
             return value
     return _by_value(schema, node, key, value)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tensordict._convert.linked import LinkedList
 from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
+from tensordict._kernel.unbatched import is_unbatched
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._lazy.views import VIEWS
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
@@ -104,7 +105,7 @@ def _batch_size(entries: list[Any], context: Context) -> Size:
     pairs = [
         (value.shape, shape)
         for value, shape in zip(entries, context.shapes)
-        if shape is not None and hasattr(value, "shape") and not _is_bare(value)
+        if shape is not None and hasattr(value, "shape") and not (_is_bare(value) or is_unbatched(value))
     ]
     gained = {len(new) - len(old) for new, old in pairs}
     change = gained.pop() if len(gained) == 1 else 0
@@ -142,6 +143,8 @@ def _follow(value: Any, before: Size, after: Size) -> Any:
     """`value`, or if it is a node without leaves one with the batch size that its parent has now."""
     if isinstance(value, TensorCollection) and value._is_non_tensor:
         return _followed(value, before, after)
+    if is_unbatched(value):
+        return value._with_batch(after)
     if not _is_bare(value):
         return value
     fields = {key: _follow(below, before, after) for key, below in value._tensordict.items()}
@@ -166,6 +169,9 @@ def unflatten_wrapper(values: Any, cls: Any) -> Any:
 
 def register_wrapper(cls: Any) -> None:
     """Registers a class of containers around others."""
+    if cls._is_non_tensor:
+        _register_objects(cls)
+        return
     name = f"{cls.__module__}.{cls.__qualname__}"
     pytree.register_pytree_node(
         cls, flatten_wrapper, unflatten_wrapper, serialized_type_name=name, flatten_with_keys_fn=flatten_wrapper_with_keys
@@ -254,6 +260,16 @@ def unflatten_objects(values: Any, context: Held) -> Any:
     return context.node.copy()
 
 
+def _register_objects(cls: Any) -> None:
+    pytree.register_pytree_node(
+        cls,
+        flatten_objects,
+        unflatten_objects,
+        serialized_type_name=f"tensordict.{cls.__name__}",
+        flatten_with_keys_fn=flatten_objects_with_keys,
+    )
+
+
 def _followed(node: Any, before: Size, after: Size) -> Any:
     """A node that holds objects in a batch that lost or gained dimensions."""
     size = node.batch_size
@@ -287,13 +303,7 @@ def register() -> None:
         flatten_with_keys_fn=flatten_stack_with_keys,
     )
     for cls in (MetaData, NonTensorData, NonTensorDataBase, NonTensorStack):
-        pytree.register_pytree_node(
-            cls,
-            flatten_objects,
-            unflatten_objects,
-            serialized_type_name=f"tensordict.{cls.__name__}",
-            flatten_with_keys_fn=flatten_objects_with_keys,
-        )
+        _register_objects(cls)
     pytree.register_pytree_node(
         LinkedList,
         lambda items: (list(items), None),
