@@ -24,6 +24,7 @@ def sample(device=None):
     deep = TensorDict({"turned": torch.arange(12.0).view(2, 2, 3).mT, "empty": torch.zeros(2, 3, 0), "e": {}}, [2, 3],
                       names=["t", None])
     td = TensorDict({"all": leaves, "x": torch.arange(4.0).view(2, 2), "deep": deep}, [2], names=["t"], device=device)
+    td["j"] = torch.nested.nested_tensor_from_jagged(torch.arange(5.0), torch.tensor([0, 2, 5]), torch.tensor([1, 3]))
     td["deep"].lock_()
     return td
 def check(found):
@@ -31,7 +32,8 @@ def check(found):
     assert found.batch_size == want.batch_size and found.names == want.names and found["deep"].batch_size == (2, 3)
     assert found.is_consolidated() and not found.is_locked and found["deep"].is_locked
     assert set(found.keys(True)) == set(want.keys(True)), set(found.keys(True))
-    for key in want.keys(True, True):
+    assert [part.tolist() for part in found["j"].unbind()] == [[0], [2, 3, 4]]
+    for key in want.exclude("j").keys(True, True):
         assert found[key].dtype == want[key].dtype and found[key].shape == want[key].shape, key
         assert found[key].flatten().view(torch.uint8).tolist() == want[key].flatten().view(torch.uint8).tolist(), key
 """

@@ -7,6 +7,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from torch import Size, Tensor
 
 from tensordict._io.as_json import same_in_json
 from tensordict._io.memmap import in_background
+from tensordict._io.pieces import MARKS, Pieces, about_leaf, built
+from tensordict._io.tree import CLASS_READERS
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._kernel.registry import is_leaf_nontensor
 from tensordict._kernel.unbatched import check_batched
@@ -29,6 +32,7 @@ _CPU = torch.device("cpu")
 _CLASS = "TensorDict"
 _STACK = "LazyStackedTensorDict"
 _OBJECTS = "NonTensorStack"
+_CLASSES = (_CLASS, _STACK, _OBJECTS, "_SubTensorDict")
 # What else a level of the metadata has, beside its nested levels: these have no such names.
 _RESERVED = ("cls", "non_tensors", "leaves", "cls_metadata")
 
@@ -146,18 +150,32 @@ class ConsolidateOps(Waist):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         places = _places(self)
-        plain = type(self._rebuild({}, self.batch_size)) is type(self) and not _holds_classes(self)
-        if places is None or not plain or _reserved_key(self) is not None:
+        if places is None or self._wrapped is not None:  # what is wrapped is pickled by itself
             return super().__reduce_ex__(protocol)
         buffer = self._rare["buffer"]
+        if not _is_plain(self) or _reserved_key(self) is not None:
+            # torch.save refuses views of one storage as several dtypes
+            return super().__reduce_ex__(protocol) if buffer.storage.is_shared() else _plain_reduce(self, protocol)
         return _rebuild_tensordict_files_consolidated, (_describe(self, *places, iter(buffer.locks)), buffer.storage)
 
 
+def _is_plain(node: Any) -> bool:
+    """Whether the metadata says all there is to say of the class of a tensordict that wraps no other."""
+    if node._stacked:
+        return type(node).__name__ == _STACK and node.hook_in is None and node.hook_out is None
+    return type(node._rebuild({}, node.batch_size)) is type(node)
+
+
+def _plain_reduce(node: Any, protocol: Any) -> Any:
+    """What a tensordict with leaves of its own is pickled as."""
+    return node.clone().lock_().__reduce_ex__(protocol)
+
+
 def _places(node: Any) -> tuple[list[int], list[int]] | None:
-    """First byte of each leaf in the buffer, and of what follows; None if the leaves are not, or no longer, all it holds."""
+    """First byte of each piece in the buffer, and of what follows; None if the pieces are not, or no longer, all it holds."""
     rare = node._extra
     buffer = rare.get("buffer") if rare is not None else None
-    return None if buffer is None else places_in(leaves_of(node), buffer.storage)
+    return None if buffer is None else places_in(Pieces(leaves_of(node)).tensors, buffer.storage)
 
 
 def _is_done(node: Any, target: torch.device | None, share: bool, pin: bool) -> bool:
@@ -179,7 +197,8 @@ def _to_memory(
     node: Any, target: torch.device | None, non_blocking: bool, share: bool, pin: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """A buffer with copies of the leaves, and its views. It is filled where the leaves are, and moved in one piece."""
-    leaves = _leaves(node)
+    pieces = _pieces(node)
+    leaves = pieces.tensors
     devices = {leaf.device for leaf in leaves}
     own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
     moves = target is not None and target != own
@@ -196,16 +215,16 @@ def _to_memory(
         storage = storage.pin_memory() if pin and target == _CPU else storage
         storage = storage.share_memory_() if share else storage
         views = _views_like(storage, leaves)
-    return storage, views
+    return storage, pieces.leaves(views)
 
 
-def _leaves(node: Any) -> list[Tensor]:
-    """The leaves, all of which have a place in a buffer."""
+def _pieces(node: Any) -> Pieces:
+    """The pieces of the leaves, all of which have a place in a buffer."""
     leaves = leaves_of(node)
     for leaf in leaves:
         if type(leaf) is not Tensor:
             check_batched(leaf, "consolidated")
-    return leaves
+    return Pieces(leaves)
 
 
 def _sizes(leaves: list[Tensor]) -> list[tuple[int, int]]:
@@ -214,13 +233,19 @@ def _sizes(leaves: list[Tensor]) -> list[tuple[int, int]]:
 
 def _copied(node: Any, leaves: list[Tensor], allocate: Any) -> tuple[Tensor, list[Tensor]]:
     """The buffer and its views by torch's own copies, for leaves that are not plain memory."""
-    if any([leaf.layout is not torch.strided or leaf.is_nested for leaf in leaves]):
-        raise RuntimeError(f"cannot consolidate sparse or nested tensors, found {_odd_leaf(node, ())}")
+    _check_dense(node, leaves)
     storage = allocate(packed_places(_sizes(leaves))[1]).zero_()
     views = _views_like(storage, leaves)
     for view, leaf in zip(views, leaves):
         view.copy_(leaf.detach())
     return storage, views
+
+
+def _check_dense(node: Any, pieces: list[Tensor]) -> None:
+    if any([piece.layout is not torch.strided or piece.is_nested for piece in pieces]):
+        raise RuntimeError(
+            f"sparse tensors, and nested ones in the strided layout, cannot be consolidated, found {_odd_leaf(node, ())}"
+        )
 
 
 def _entries(node: Any) -> list[tuple[str, Any]]:
@@ -237,7 +262,7 @@ def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
             found = _odd_leaf(value, (*path, key))
             if found is not None:
                 return found
-        elif value.layout is not torch.strided or value.is_nested:
+        elif value.layout is not torch.jagged and (value.layout is not torch.strided or value.is_nested):
             return f"{value.layout} at {(*path, key)!r}"
     return None
 
@@ -250,6 +275,13 @@ class _Viewer:
         self._base = base
         self._typed: dict[torch.dtype, Tensor] = {}
         self._known: dict[Size, tuple[int, ...]] = {}
+        self._kept: dict[int, Tensor] = {}
+
+    def kept(self, dtype: torch.dtype, shape: Iterable[int], start: int) -> Tensor:
+        """The one view of a place that leaves share."""
+        if start not in self._kept:
+            self._kept[start] = self(dtype, shape, start)
+        return self._kept[start]
 
     def __call__(self, dtype: torch.dtype, shape: Iterable[int], start: int) -> Tensor:
         typed = self._typed.get(dtype)
@@ -317,8 +349,8 @@ def move_buffer(node: Any, device: torch.device, non_blocking: bool, pin: bool =
     source = buffer.storage.pin_memory() if pin else buffer.storage
     storage = source.to(device, non_blocking=non_blocking)
     if storage is not buffer.storage:
-        viewer = _Viewer(storage)
-        leaves = [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, places[0])]
+        viewer, pieces = _Viewer(storage), Pieces(leaves)
+        leaves = pieces.leaves([viewer(piece.dtype, piece.shape, start) for piece, start in zip(pieces.tensors, places[0])])
     result = refill(node, iter(leaves))
     result._label_device(device)
     filename = buffer.filename if storage is buffer.storage else None
@@ -330,10 +362,16 @@ def move_buffer(node: Any, device: torch.device, non_blocking: bool, pin: bool =
 
 
 def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bool]) -> dict[str, Any]:
-    return _level(node, iter(starts), iter(stops), locks)
+    """The metadata of a tree. That of a tensorclass is that of the tensordict in it: only those below are named."""
+    spans = Pieces(leaves_of(node)).by_leaf(list(zip(starts, stops)))
+    return {**_level(node, iter(spans), locks), "cls": _class_of(node)}
 
 
-def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterator[bool]) -> dict[str, Any]:
+def _class_of(node: Any) -> str:
+    return _CLASS if not node._stacked else _OBJECTS if node._is_non_tensor else _STACK
+
+
+def _level(node: Any, spans: Iterator[list[tuple[int, int]]], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     nested: dict[str, Any] = {}
@@ -342,12 +380,10 @@ def _level(node: Any, starts: Iterator[int], stops: Iterator[int], locks: Iterat
         if _is_object(value):
             objects[key] = (value.data, list(value.batch_size), None if value.device is None else str(value.device))
         elif isinstance(value, TensorCollection):
-            nested[key] = _level(value, starts, stops, locks)
+            nested[key] = _level(value, spans, locks)
         else:
-            start, stop = next(starts), next(stops)
-            size = value.numel() * value.itemsize
-            leaves[key] = (str(value.dtype), list(value.shape), start, stop, stop - start - size)
-    cls = _CLASS if not node._stacked else _OBJECTS if node._is_non_tensor else _STACK
+            leaves.update(about_leaf(key, value, next(spans)))
+    cls = _class_of(node) if node._wrapped is None else type(node)
     return {"cls": cls, "non_tensors": objects, "leaves": leaves, "cls_metadata": about, **nested}
 
 
@@ -385,46 +421,48 @@ def _objects_in(level: Any) -> dict[str, Any]:
     }
 
 
-def _holds_classes(node: Any) -> bool:
-    """Whether a tensorclass is in the tree: the metadata has no place for its class."""
-    return node._wrapped is not None or any(
-        _holds_classes(value) for _, value in _entries(node) if isinstance(value, TensorCollection)
-    )
-
-
 def _reserved_key(node: Any) -> str | None:
-    """A nested key that the metadata has another use for."""
+    """A key that the metadata has another use for, of a node or as those of the pieces of nested leaves begin."""
     for key, value in _entries(node):
         if isinstance(value, TensorCollection):
             found = key if key in _RESERVED else _reserved_key(value)
             if found is not None:
                 return found
+        elif key.startswith(MARKS):
+            return key
     return None
 
 
 def _tree(level: Any, viewer: _Viewer) -> Any:
     """The tensordict that a level of metadata describes."""
-    cls = level["cls"] if isinstance(level["cls"], str) else level["cls"].__name__
+    about, cls = level["cls_metadata"], level["cls"]
     fields: dict[str, Any] = _objects_in(level)
-    if cls in (_STACK, _OBJECTS):
+    if "stack_dim" in about:
         fields.update({key: _tree(below, viewer) for key, below in level.items() if key not in _RESERVED})
         members = [fields[str(place)] for place in range(len(fields))]
-        about = level["cls_metadata"]
         made = lazy_stack(members, about["stack_dim"], stack_dim_name=about["stack_dim_name"]) if members else None
-        return object_stack([]) if made is None else made
-    if cls not in (_CLASS, "_SubTensorDict"):
-        raise ValueError(f"a consolidated {cls} cannot be read yet")
-    for key, (dtype, shape, start, *_) in level["leaves"].items():
-        fields[key] = viewer(getattr(torch, dtype.removeprefix("torch.")), shape, start)
+        return _in_class(cls, object_stack([]) if made is None else made)
+    fields.update(built(level["leaves"], viewer))
     for key, below in level.items():
         if key not in _RESERVED:
             fields[key] = _tree(below, viewer)
-    about = level["cls_metadata"]
     names = about["names"]
     if not names or all(name is None for name in names):
         names = None
     device = None if about["device"] is None else torch.device(about["device"])
-    return plain_tensordict(fields, Size(about["batch_size"]), device, names)
+    return _in_class(cls, plain_tensordict(fields, Size(about["batch_size"]), device, names))
+
+
+def _in_class(cls: Any, made: Any) -> Any:
+    """What a level describes, in the tensorclass that it names: a pickle by the class itself, a file by its text."""
+    if isinstance(cls, type) and issubclass(cls, TensorCollection):
+        wrap = getattr(cls, "_wrap", None)
+        return made if wrap is None else wrap(made)
+    if cls in _CLASSES:
+        return made
+    if str(cls).startswith("<class ") and CLASS_READERS:
+        return CLASS_READERS[0](str(cls), made)
+    raise ValueError(f"a consolidated {cls} cannot be read yet")
 
 
 def _relock(node: Any, locks: Iterator[bool]) -> None:
@@ -463,25 +501,33 @@ def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     if reserved is not None:
         raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
     _check_objects(node)
-    leaves = _leaves(node)
+    pieces = _pieces(node)
+    leaves = pieces.tensors
+    _check_dense(node, leaves)
     starts, size = packed_places(_sizes(leaves))
-    text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)))
+    text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)), default=str)
     path = os.path.abspath(os.fspath(filename))
     memory = consolidate_to_file(leaves, path, text)
     if memory is None:
-        packed, _ = _copied(node, [leaf.detach().cpu() for leaf in leaves], lambda size: torch.empty(size, dtype=torch.uint8))
-        memory = consolidate_to_file([packed], path, text)
+        packed, _ = _copied(node, [leaf.detach().cpu() for leaf in leaves], _bytes)
+        # Modes, such as a default device, are those of a thread. The bytes are written as they are, whatever is active here.
+        with ThreadPoolExecutor(1) as thread:
+            memory = thread.submit(consolidate_to_file, [packed], path, text).result()
     if memory is None:
-        raise RuntimeError(f"the leaves cannot be written to {path} here: they, or the modes that are active, belong to torch")
+        raise RuntimeError(f"the leaves cannot be written to {path}: they have no memory, such as those of a FakeTensorMode")
     storage = _bytes_of(memory, path, size)
-    return storage, _views_like(storage, leaves)
+    return storage, pieces.leaves(_views_like(storage, leaves))
+
+
+def _bytes(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=_CPU)
 
 
 def _bytes_of(memory: Any, path: str, size: int) -> Tensor:
     """The first `size` mapped bytes of a file, as a plain tensor."""
     # The storage is of the whole file, which is how another process that is sent a view maps it.
     whole = MemoryMappedTensor._from_map(memory, torch.uint8, [len(memory)], path)
-    return torch.empty(0, dtype=torch.uint8).set_(whole.untyped_storage(), 0, (size,), (1,))
+    return _bytes(0).set_(whole.untyped_storage(), 0, (size,), (1,))
 
 
 def open_file(filename: FilePath) -> Any:

@@ -47,8 +47,13 @@ def counts(leaf: Any) -> Tensor:
 
 def like(leaf: Any, values: Tensor) -> Tensor:
     """A jagged tensor of the structure of `leaf`, and of the same ragged dimension, with other values."""
+    return relaid(leaf, values, leaf.offsets(), leaf.lengths())
+
+
+def relaid(leaf: Any, values: Tensor, offsets: Tensor, lengths: Tensor | None) -> Tensor:
+    """A jagged tensor like `leaf` of other tensors, which have the same offsets and lengths."""
     known = {"min_seqlen": leaf._maybe_min_seqlen, "max_seqlen": leaf._maybe_max_seqlen}
-    return _from_jagged(values, leaf.offsets(), leaf.lengths(), ragged_dim(leaf), **known)
+    return _from_jagged(values, offsets, lengths, ragged_dim(leaf), **known)
 
 
 def _positions(starts: Tensor, sizes: Tensor) -> Tensor:

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A leaf is its dtype, shape, first byte, first byte behind its padding, and the bytes of that padding. Every other key
-//! is a nested level.
+//! is a nested level. A jagged leaf `a` is written as `<NJT_VALUES>a`, `<NJT_OFFSETS>a`, which also says which dimension is
+//! ragged, and perhaps `<NJT_LENGTHS>a`; offsets may lie at the same place as those of another leaf.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -23,6 +24,11 @@ use crate::memmap::{self, Map, Mode};
 use crate::rows::{self, Job, Join, Source};
 use crate::schema::{DType, dense_bytes};
 use crate::{Error, Result};
+
+/// What the keys of the tensors of a jagged leaf begin with.
+const VALUES: &str = "<NJT_VALUES>";
+const OFFSETS: &str = "<NJT_OFFSETS>";
+const LENGTHS: &str = "<NJT_LENGTHS>";
 
 /// Bytes at the end of a file that say how long its text is.
 const LENGTH: u64 = 8;
@@ -262,14 +268,68 @@ impl Check<'_> {
             self.held(found)?;
         }
         let batch_size = self.about(self.object("cls_metadata", entry("cls_metadata"))?)?;
-        for (key, leaf) in self.object("leaves", entry("leaves"))? {
-            self.leaf(leaf, &batch_size).map_err(|error| {
+        let leaves = self.object("leaves", entry("leaves"))?;
+        for (key, leaf) in leaves {
+            self.entry(leaves, key, leaf, &batch_size).map_err(|error| {
                 let mut path = keys.to_vec();
                 path.push(key.clone());
                 error.at_key(&path)
             })?;
         }
         Ok(())
+    }
+
+    /// Checks one key of the leaves of a level.
+    fn entry(
+        &self,
+        leaves: &Object<String, Value>,
+        key: &str,
+        leaf: &Value,
+        batch_size: &[u64],
+    ) -> Result<()> {
+        if let Some(name) = key.strip_prefix(VALUES) {
+            self.leaf(leaf, &[], 0)?;
+            self.jagged(leaves, name, leaf, batch_size)
+        } else if key.starts_with(OFFSETS) {
+            self.leaf(leaf, &[], 1)
+        } else if key.starts_with(LENGTHS) {
+            self.leaf(leaf, &[], 0)
+        } else {
+            self.leaf(leaf, batch_size, 0)
+        }
+    }
+
+    /// Checks that offsets and lengths belong to the values of a jagged leaf.
+    fn jagged(
+        &self,
+        leaves: &Object<String, Value>,
+        name: &str,
+        values: &Value,
+        batch_size: &[u64],
+    ) -> Result<()> {
+        let of = |mark: &str| leaves.get(&format!("{mark}{name}"));
+        let Some(offsets) = of(OFFSETS) else {
+            return Err(self.wrong("leaf", "offsets beside the values of a jagged leaf", values));
+        };
+        let shape = self.sizes("shape", &offsets[1])?;
+        let count = match (batch_size.first(), &shape[..]) {
+            (Some(count), [length]) if count.checked_add(1) != Some(*length) => None,
+            (_, [length]) => length.checked_sub(1),
+            _ => None,
+        };
+        let Some(count) = count else {
+            return Err(self.wrong("leaf", "one offset more than there are components", offsets));
+        };
+        if let Some(lengths) = of(LENGTHS) {
+            if self.sizes("shape", &lengths[1])? != [count] {
+                return Err(self.wrong("leaf", "a length for each component", lengths));
+            }
+        }
+        let dims = self.sizes("shape", &values[1])?.len() as u64;
+        match offsets.get(5).map_or(Some(1), Value::as_u64) {
+            Some(dim) if (1..=dims).contains(&dim) => Ok(()),
+            _ => Err(self.wrong("leaf", "a ragged dimension that the values have", offsets)),
+        }
     }
 
     /// Checks an entry that is no tensor: what it holds, its batch size and its device.
@@ -329,11 +389,15 @@ impl Check<'_> {
         sizes.ok_or_else(|| self.wrong(field, "a list of sizes", value))
     }
 
-    fn leaf(&self, value: &Value, batch_size: &[u64]) -> Result<()> {
+    /// Checks what is said of a tensor, with up to `more` entries behind what every tensor has.
+    fn leaf(&self, value: &Value, batch_size: &[u64], more: usize) -> Result<()> {
         let wrong = |wanted| self.wrong("leaf", wanted, value);
-        let Some([dtype, shape, start, stop, pad]) = value.as_array().map(Vec::as_slice) else {
+        let Some([dtype, shape, start, stop, pad, rest @ ..]) = value.as_array().map(Vec::as_slice) else {
             return Err(wrong("dtype, shape, start, stop and padding"));
         };
+        if rest.len() > more {
+            return Err(wrong("dtype, shape, start, stop and padding"));
+        }
         let dtype = dtype.as_str().and_then(|name| DType::parse(name).ok());
         let dtype = dtype.ok_or_else(|| wrong("the name of a dtype"))?;
         let shape = self.sizes("shape", shape)?;
@@ -497,6 +561,35 @@ mod tests {
             open(folder.path(), Mode::ReadOnly),
             Err(Error::NotAFile { .. })
         ));
+        Ok(())
+    }
+
+    const JAGGED: &str = r#"{"cls": "TensorDict", "non_tensors": {}, "leaves": {
+        "<NJT_VALUES>a": ["torch.uint8", [7, 1], 0, 8, 1], "<NJT_LENGTHS>a": ["torch.uint8", [2], 8, 16, 6],
+        "<NJT_OFFSETS>a": ["torch.uint8", [3], 16, 24, 5, 2]},
+        "cls_metadata": {"device": null, "names": [null], "batch_size": [2], "is_locked": false}}"#;
+
+    #[test]
+    fn jagged_leaves_are_checked() -> Done {
+        let folder = tempfile::tempdir()?;
+        let changes = [
+            (JAGGED, JAGGED, true),
+            (", 5, 2]", ", 5]", true),
+            (", 5, 2]", ", 5, 3]", false),
+            (", 5, 2]", ", 5, 0]", false),
+            (", 5, 2]", ", 5, 2, 2]", false),
+            ("8, 1]", "8, 1, 1]", false),
+            ("[3], 16, 24, 5", "[2], 16, 24, 6", false),
+            ("[3], 16, 24, 5", "[3, 1], 16, 24, 5", false),
+            ("[2], 8, 16, 6", "[1], 8, 16, 7", false),
+            ("<NJT_OFFSETS>a", "<NJT_OFFSETS>b", false),
+            ("\"batch_size\": [2]", "\"batch_size\": [3]", false),
+        ];
+        for (from, to, fine) in changes {
+            let text = JAGGED.replacen(from, to, 1);
+            let path = file(folder.path(), &[7; 24], &text, text.len() as u64)?;
+            assert_eq!(open(&path, Mode::ReadOnly).is_ok(), fine, "{to}");
+        }
         Ok(())
     }
 
