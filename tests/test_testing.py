@@ -92,3 +92,16 @@ def test_logger() -> None:
     assert logger.level == logging.INFO
     assert not logger.propagate
     assert any(type(handler) is logging.StreamHandler for handler in logger.handlers)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_leaves(layout):
+    def made(*lengths, start=0):
+        rows = [torch.arange(n) + start for n in lengths]
+        return TensorDict({"r": torch.nested.nested_tensor(rows, layout=layout)}, [len(lengths)])
+
+    assert assert_close(made(2, 3), made(2, 3))
+    for other in (made(3, 2), made(2, 3, start=1), made(2, 3, 1)):
+        with pytest.raises(AssertionError, match="'r'"):
+            assert_close(made(2, 3).select("r"), TensorDict({"r": other["r"]}, []))
