@@ -5,12 +5,13 @@ from __future__ import annotations
 import collections
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
 
 from containers import CONTAINERS, leaves, named, nested, same, snapshot, unchanged
-from tensordict import TensorDict
+from tensordict import NonTensorData, NonTensorStack, TensorDict, tensorclass
 
 
 class TestStateDict:
@@ -79,6 +80,83 @@ class TestStateDict:
         target = nested().zero_()
         target.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=False))
         same(target, nested())
+
+
+@tensorclass
+class Record:
+    x: Any
+    z: Any = None
+    below: Any = None
+
+
+def record(text, number):
+    """A tensorclass with an object, a tensor and another tensorclass."""
+    inner = Record(torch.full((2,), number + 1.0), text + "!", batch_size=[2])
+    return Record(torch.full((2,), number), text, inner, batch_size=[2])
+
+
+class TestObjects:
+    def test_are_in_the_metadata(self):
+        state = record("a", 1.0).state_dict()
+        assert list(state) == ["x", "below.x"]
+        assert state._metadata[""]["_type"] == "Record"
+        assert state._metadata[""]["_non_tensor"] == {"z": "a"}
+        assert state._metadata["below"]["_non_tensor"] == {"z": "a!", "below": None}
+        state = record("a", 1.0).state_dict(flatten=False)
+        assert set(state) == {"x", "below"}
+        assert set(state["below"]) == {"x"}
+
+    @pytest.mark.parametrize("assign", [True, False])
+    @pytest.mark.parametrize("flatten", [True, False])
+    def test_are_loaded(self, flatten, assign):
+        target = record("b", 5.0)
+        target.load_state_dict(record("a", 1.0).state_dict(flatten=flatten), assign=assign)
+        assert (target.z, target.below.z) == ("a", "a!")
+        assert target.x.tolist() == [1, 1]
+        assert target.below.x.tolist() == [2, 2]
+
+    @pytest.mark.parametrize("flatten", [True, False])
+    def test_of_tensordicts(self, flatten):
+        def made(one, two):
+            return TensorDict(
+                {"x": torch.full((2,), two), "o": one, "n": {"o": NonTensorData(two)}, "s": NonTensorStack("u", "v")}
+            )
+
+        target = made("b", 5.0)
+        target.load_state_dict(made("a", 1.0).state_dict(flatten=flatten))
+        assert (target["o"], target["n", "o"], target["s"]) == ("a", 1.0, ["u", "v"])
+        assert target["x"].tolist() == [1, 1]
+        fresh = TensorDict()
+        fresh.load_state_dict(made("a", 1.0).state_dict(flatten=flatten), strict=False)
+        assert (fresh["o"], fresh["n", "o"]) == ("a", 1.0)
+
+    def test_state_without_metadata(self):
+        target = record("b", 5.0)
+        target.load_state_dict(collections.OrderedDict(record("a", 1.0).state_dict()))
+        assert (target.z, target.x.tolist()) == ("b", [1, 1])
+
+    @pytest.mark.parametrize("flatten", [True, False])
+    def test_what_is_no_field(self, flatten):
+        target = record("b", 5.0)
+        state = record("a", 1.0).state_dict(flatten=flatten)
+        state["more"] = torch.zeros(2)
+        with pytest.raises(KeyError, match="'more' wasn't expected"):
+            target.load_state_dict(state)
+        assert (target.z, target.x.tolist()) == ("b", [5, 5])
+        assert target.load_state_dict(state, strict=False).z == "a"
+        state = record("a", 1.0).state_dict(flatten=flatten)
+        state._metadata[""]["_non_tensor"]["more"] = None
+        with pytest.raises(KeyError, match="'more' wasn't expected"):
+            target.load_state_dict(state)
+
+    def test_of_older_releases(self):
+        def old(x, z, **more):
+            entries = {"x": torch.full((2,), x), "__batch_size": torch.Size([2]), "__device": None, **more}
+            return {"_tensordict": entries, "_non_tensordict": {"z": z}}
+
+        target = record("b", 5.0)
+        target.load_state_dict(old(1.0, "a", below=old(2.0, "c")))
+        assert (target.z, target.x.tolist(), target.below.z, target.below.x.tolist()) == ("a", [1, 1], "c", [2, 2])
 
 
 class TestPickle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import pickle
@@ -12,7 +13,16 @@ import torch
 from torch import Tensor
 
 import tensordict
-from tensordict import TensorClass, TensorDict, from_dataclass, is_tensorclass, tensorclass
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    TensorClass,
+    TensorDict,
+    from_dataclass,
+    is_tensorclass,
+    lazy_stack,
+    tensorclass,
+)
 
 T = TypeVar("T")
 
@@ -328,3 +338,113 @@ class TestElsewhere:
         assert "right: " in pair()._repr_html_()
         with tensordict.set_printoptions(compact=False):
             assert repr(pair()).endswith("right=None,\n    batch_size=torch.Size([3]),\n    device=None,\n    is_shared=False)")
+
+
+class TestLazyStacks:
+    def test_are_of_the_class(self):
+        ways = (lambda pairs: lazy_stack(pairs, 1), lambda pairs: torch.stack(pairs, 1).to_lazystack(1))
+        for way in (*ways, lambda pairs: Pair.lazy_stack(pairs, 1)):
+            pairs = [Pair(torch.full((2,), float(n)), batch_size=[2]) for n in range(3)]
+            made = way(pairs)
+            assert type(made) is Pair
+            assert type(made._tensordict) is LazyStackedTensorDict
+            assert made.batch_size == (2, 3)
+            assert made.left.tolist() == [[0, 1, 2], [0, 1, 2]]
+            made[:, 0] = pairs[2]
+            assert made.left[:, 0].tolist() == [2, 2]
+
+    def test_of_unlike_shapes_below(self):
+        outer = [TensorDict({"p": Pair(torch.zeros(n))}) for n in (1, 2)]
+        entry = lazy_stack(outer)["p"]
+        assert type(entry) is Pair
+        assert [entry[n].left.shape for n in range(2)] == [(1,), (2,)]
+
+    def test_of_several_classes(self):
+        class Other(TensorClass):
+            left: Tensor
+
+        made = lazy_stack([Pair(torch.zeros(())), Other(torch.ones(()))])
+        assert type(made) is LazyStackedTensorDict
+        assert [type(member) for member in made.tensordicts] == [Pair, Other]
+
+
+@dataclasses.dataclass
+class Plain:
+    data: Any
+    items: Any = None
+
+
+class TestFromDataclass:
+    def test_fields_of_the_dataclass(self):
+        made = from_dataclass(Plain(torch.ones(2), "x"))
+        assert made.data.tolist() == [1, 1]
+        assert made.items == "x"
+        made.data = torch.zeros(2)
+        assert made.data.tolist() == [0, 0]
+        assert from_dataclass(Plain)(data=[1, 2]).data.tolist() == [1, 2]
+
+    def test_nodes_stay_what_they_are(self):
+        @dataclasses.dataclass
+        class Holder:
+            data: TensorDict
+
+        inner = TensorDict(x=1.0).lock_()
+        assert from_dataclass(Holder(inner), tensor_only=True).data is inner
+        made = from_dataclass(Holder(collections.UserDict(n=inner)), tensor_only=True).data
+        assert type(made) is TensorDict
+        assert made["n"] is inner
+
+
+class TestTensorOnly:
+    def test_dicts_are_tensordicts(self):
+        class Typed(TensorClass["tensor_only"]):
+            objects: NonTensorData | None = None
+            entries: TensorDict | None = None
+
+        mapping = collections.UserDict(x=1.0)
+        made = Typed(objects=mapping, entries=mapping)
+        assert isinstance(made.objects, NonTensorData)
+        assert made.objects.data is mapping
+        assert type(made.entries) is TensorDict
+        assert type(Typed(objects={"x": 1.0}).objects) is TensorDict
+
+
+@tensorclass(autocast=True)
+class Cast:
+    number: Tensor
+    text: str
+    # quotes in a module whose annotations are not evaluated
+    below: "Cast | None"  # noqa: UP037
+
+
+def test_mappings_are_cast_without_all_fields():
+    made = Cast(1.0, "a", {"number": 2.0})
+    assert type(made.below) is Cast
+    assert (made.below.number, made.below.text, made.below.below) == (2.0, None, None)
+    with pytest.raises(TypeError, match="Failed to cast the value below"):
+        Cast(1.0, "a", {"other": 2.0})
+
+
+@pytest.mark.parametrize("consolidate", [lambda td, file: td.consolidate(file), lambda td, file: td.consolidate()], ids="fm")
+def test_saved_by_torch_from_a_buffer(tmp_path, consolidate):
+    for text in ("a", "ab", "abc", "abcd"):
+        saved = Named(torch.ones(2), text, batch_size=[2])
+        torch.save(consolidate(saved, tmp_path / "file"), tmp_path / "saved.pt")
+        found = torch.load(tmp_path / "saved.pt", weights_only=False)
+        assert (type(found), found.name, found.value.tolist()) == (Named, text, [1, 1])
+
+
+class Named(TensorClass):
+    value: Tensor
+    name: str
+
+
+def test_errors_of_writes():
+    td = TensorDict(x=torch.zeros(3), s="text", batch_size=[3])
+    for key, value in (("x", NonTensorData("a")), ("s", torch.zeros(3))):
+        with pytest.raises(RuntimeError, match=f"Failed to update '{key}': Cannot update an existing entry"):
+            td.set(key, value, inplace=True)
+    with pytest.raises(RuntimeError, match="the Tensor below has shape"):
+        td["n"] = TensorDict(below=torch.zeros(1))
+    with pytest.raises(RuntimeError, match=r"tensorclass\.device = device"):
+        Pair(torch.zeros(3)).device = "cpu"

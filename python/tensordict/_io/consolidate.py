@@ -495,6 +495,10 @@ _rebuild_tensordict_files_consolidated.__module__ = "tensordict._reductions"
 # Files.
 
 
+_LENGTH = 8  # bytes at the end of a file that say how long the text before them is
+_GRAIN = 16  # bytes of the largest element
+
+
 def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     """Writes the leaves to a file; gives its mapped bytes and the views of them."""
     reserved = _reserved_key(node)
@@ -506,6 +510,8 @@ def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     _check_dense(node, leaves)
     starts, size = packed_places(_sizes(leaves))
     text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)), default=str)
+    # torch.save cannot save a view, of another dtype, of a storage that has not a whole number of its elements
+    text += " " * (-(size + len(text) + _LENGTH) % _GRAIN)
     path = os.path.abspath(os.fspath(filename))
     memory = consolidate_to_file(leaves, path, text)
     if memory is None:

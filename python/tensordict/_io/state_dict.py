@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.keys import key_of
 from tensordict._ops.coerce import as_size
 from tensordict._ops.waist import Waist
+from tensordict._reexport import dense, non_tensor
 from tensordict._types import TensorCollection
 
 # How pickles name the state; the reference reads and writes the same names.
@@ -29,6 +30,8 @@ class StateOps(Waist):
         self, destination: Any = None, prefix: str = "", keep_vars: bool = False, flatten: bool = True
     ) -> OrderedDict[str, Any]:
         """The leaves by name, as `torch.nn.Module.state_dict` gives them; storage is shared.
+
+        Objects are in its metadata, beside batch size and device: those of a tensorclass as `_non_tensor` of its place.
 
         Args:
             destination: an ordered dict to add to.
@@ -53,12 +56,16 @@ class StateOps(Waist):
             assign: store the tensors of the state dict themselves, instead of copying into the leaves.
             from_flatten: whether the state dict is flat; found out if not given.
 
+        Objects are taken from the metadata of the state dict, if it has any.
+
         Raises:
             RuntimeError: the keys differ and `strict` is set, or a value does not fit.
+            KeyError: a key is no field of a tensorclass, and `strict` is set.
         """
         nested = _nested(state_dict, self, from_flatten)
         if strict:
             _check_same_keys(self, nested)
+        nested = _known(self, nested)
         if assign:
             self.update(nested)  # type: ignore[attr-defined]
         else:
@@ -110,48 +117,131 @@ class StateOps(Waist):
             target.lock_()
 
 
+def _is_object(value: Any) -> bool:
+    return isinstance(value, TensorCollection) and value._is_non_tensor
+
+
+def _described(node: Any) -> dict[str, Any]:
+    """What the metadata of a state dict say of a node."""
+    found: dict[str, Any] = {"batch_size": node.batch_size, "device": node.device}
+    if node._is_non_tensor:
+        objects = {} if node._stacked else {"data": node.data, "_metadata": node._metadata, "_is_non_tensor": True}
+    elif node._schema is not None:
+        fields = node._fields()
+        objects = {name: None for name in node._schema.fields if name not in fields}
+        objects.update({key: value.data for key, value in fields.items() if _is_object(value) and not value._stacked})
+    else:
+        return found
+    return {**found, "_type": type(node).__name__, "_non_tensor": objects} if objects else found
+
+
 def _add_state(node: Any, root: Any, out: Any, prefix: str, place: str, keep_vars: bool, flatten: bool) -> None:
-    root._metadata[place] = {"batch_size": node.batch_size, "device": node.device}
+    root._metadata[place] = _described(node)
     for key, value in node._fields().items():
-        below = f"{place}.{key}" if place else key
-        if isinstance(value, TensorCollection):
-            if flatten:
-                _add_state(value, root, out, f"{prefix}{key}.", below, keep_vars, True)
-            else:
-                inner: OrderedDict[str, Any] = OrderedDict()
-                _add_state(value, root, inner, "", below, keep_vars, False)
-                out[prefix + key] = inner
-        else:
+        if not isinstance(value, TensorCollection):
             out[prefix + key] = value if keep_vars else value.detach()
+        elif node._schema is not None and _is_object(value) and not value._stacked:  # type: ignore[attr-defined]
+            continue  # the metadata of the tensorclass have it
+        elif flatten:
+            _add_state(value, root, out, f"{prefix}{key}.", f"{place}.{key}" if place else key, keep_vars, True)
+        else:
+            inner: Any = OrderedDict()
+            inner._metadata = OrderedDict()
+            _add_state(value, inner, inner, "", "", keep_vars, False)
+            out[prefix + key] = inner
 
 
 def _nested(state: Mapping[str, Any], node: Any, flat: bool | None) -> dict[str, Any]:
-    """A state dict as nested dicts, by the keys of `node`, so that keys with dots in them are found."""
+    """A state dict as nested dicts with the objects in it, by the keys of `node`, so that keys with dots in them are found."""
     if flat is None:
         flat = not any(isinstance(value, Mapping) for value in state.values())
     if not flat:
-        return {key: value for key, value in state.items() if key not in ("__batch_size", "__device")}
-    names = {".".join(path if isinstance(path, tuple) else (path,)): path for path in node.keys(True, True)}
+        return _with_objects(state)
+    names = {".".join(path if isinstance(path, tuple) else (path,)): path for path in node.keys(True)}
     out: dict[str, Any] = {}
     for key, value in state.items():
-        if key in ("__batch_size", "__device"):
+        if key not in _LEGACY:
+            _put(out, _path(key, names), value)
+    for place, found in getattr(state, "_metadata", {}).items():
+        for path, value in _objects(found):
+            _put(out, (*(_path(place, names) if place else ()), *path), value)
+    return out
+
+
+_UNSET = object()  # a field of a tensorclass that is not set
+# Entries of state dicts that older releases wrote.
+_LEGACY = ("__batch_size", "__device")
+
+
+def _path(name: str, names: dict[str, Any]) -> tuple[str, ...]:
+    path = names.get(name, tuple(name.split(".")))
+    return path if isinstance(path, tuple) else (path,)
+
+
+def _put(out: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for part in path[:-1]:
+        out = out.setdefault(part, {})
+    out[path[-1]] = value
+
+
+def _objects(found: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The objects in the metadata of one place, and where they are below it."""
+    objects = found.get("_non_tensor", {})
+    if "_is_non_tensor" in objects:
+        yield (), non_tensor(objects.get("data"))
+        return
+    for name, value in objects.items():
+        yield (name,), _UNSET if value is None else non_tensor(value)
+
+
+def _with_objects(state: Mapping[str, Any]) -> Any:
+    """A nested state dict with the objects of its metadata; in the place of that of a holder, its object."""
+    if "_tensordict" in state and not state.keys() - {"_tensordict", "_non_tensordict"}:  # as older releases wrote them
+        out: dict[str, Any] = dict(_with_objects(state["_tensordict"]))
+        own = {"_non_tensor": state.get("_non_tensordict", {})}
+    else:
+        out = {
+            key: _with_objects(value) if isinstance(value, Mapping) else value
+            for key, value in state.items()
+            if key not in _LEGACY
+        }
+        own = getattr(state, "_metadata", {}).get("", {})
+    for path, value in _objects(own):
+        if not path:
+            return value
+        out[path[0]] = value
+    return out
+
+
+def _known(node: Any, nested: Mapping[str, Any]) -> dict[str, Any]:
+    """What of nested dicts can be stored in `node`: nothing that is no field of a tensorclass or was not set."""
+    schema, fields = node._schema, node._fields()
+    out = {}
+    for key, value in nested.items():
+        inner = fields.get(key)
+        if value is _UNSET or (schema is not None and key not in schema.fields):
             continue
-        path = names.get(key, tuple(key.split(".")))
-        path = path if isinstance(path, tuple) else (path,)
-        inner = out
-        for part in path[:-1]:
-            inner = inner.setdefault(part, {})
-        inner[path[-1]] = value
+        if not isinstance(value, Mapping):
+            out[key] = value
+        elif isinstance(inner, TensorCollection):
+            if not _is_object(inner):
+                out[key] = _known(inner, value)
+        elif schema is None:
+            out[key] = _known(dense({}, ()), value)
     return out
 
 
 def _check_same_keys(node: Any, nested: Mapping[str, Any], path: tuple[str, ...] = ()) -> None:
-    own = {
+    fields = node._fields()
+    foreign = set() if node._schema is None else nested.keys() - node._schema.fields
+    if foreign:
+        raise KeyError(f"Key {key_of((*path, min(foreign)))!r} wasn't expected in the state-dict.")
+    own = {key for key, value in fields.items() if not _is_object(value) and not _is_bare(value)}
+    given = {
         key
-        for key, value in node._fields().items()
-        if not (isinstance(value, TensorCollection) and value.is_empty())  # type: ignore[attr-defined]
+        for key, value in nested.items()
+        if not (value is _UNSET or _is_object(value) or (isinstance(value, Mapping) and not value))
     }
-    given = {key for key, value in nested.items() if not (isinstance(value, Mapping) and not value)}
     if own != given:
         where = f" under {key_of(path)!r}" if path else ""
         raise RuntimeError(
@@ -159,6 +249,9 @@ def _check_same_keys(node: Any, nested: Mapping[str, Any], path: tuple[str, ...]
             f"{sorted(given - own)} and tensordict extra keys {sorted(own - given)}"
         )
     for key in own:
-        value = node._fields()[key]
-        if isinstance(value, TensorCollection) and isinstance(nested[key], Mapping):
-            _check_same_keys(value, nested[key], (*path, key))
+        if isinstance(fields[key], TensorCollection) and isinstance(nested[key], Mapping):
+            _check_same_keys(fields[key], nested[key], (*path, key))
+
+
+def _is_bare(value: Any) -> bool:
+    return isinstance(value, TensorCollection) and value.is_empty()  # type: ignore[attr-defined]

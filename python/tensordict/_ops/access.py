@@ -333,19 +333,26 @@ class ObjectEntry:
         node._put_objects(key, entry, entry._with_rows(parse(index, entry.batch_size), value))
 
 
+def _unfit(key: str, target: Any, item: Any) -> _InplaceWriteError:
+    return _InplaceWriteError(
+        f"Failed to update {key!r}: Cannot update an existing entry of type {type(target).__name__} with a value of type "
+        f"{type(item).__name__}"
+    )
+
+
 def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
     """`item` in a form that can be written into `target`."""
     if isinstance(target, TensorCollection) and target._is_non_tensor:
         if isinstance(item, Tensor) or (isinstance(item, TensorCollection) and not item._is_non_tensor):
-            raise _InplaceWriteError(f"the entry {key!r} holds objects: a {type(item).__name__} cannot be written into it")
+            raise _unfit(key, target, item)
         return item
     if isinstance(target, TensorCollection):
         if not isinstance(item, (TensorCollection, Mapping)):
-            raise _InplaceWriteError(f"the entry {key!r} is a tensordict: a {type(item).__name__} cannot be written into it")
+            raise _unfit(key, target, item)
         return item
     if not isinstance(item, Tensor):
         if isinstance(item, (TensorCollection, Mapping)):
-            raise _InplaceWriteError(f"the entry {key!r} is a tensor: a {type(item).__name__} cannot be written into it")
+            raise _unfit(key, target, item)
         try:
             item = as_tensor(key, item, target.device)
         except TypeError as error:

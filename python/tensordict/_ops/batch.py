@@ -132,9 +132,10 @@ class BatchOps(Waist):
 
     @device.setter
     def device(self, value: Any) -> None:
+        kind = "tensordict" if self._schema is None else "tensorclass"
         raise RuntimeError(
-            "device cannot be set, since a tensor cannot change its device in place: use tensordict.to(device), which "
-            f"gives a tensordict on {value}"
+            f"device cannot be set using {kind}.device = device, since a tensor cannot change its device in place: use "
+            f"{kind}.to(device), which gives a {kind} on {value}"
         )
 
     def auto_device_(self) -> Self:

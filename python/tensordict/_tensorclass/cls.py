@@ -363,10 +363,13 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
 
     # Copies and pickles.
 
+    @property
+    def _non_tensordict(self) -> dict[str, Any]:
+        """What is not in the tensordict: the fields that are not set."""
+        return dict.fromkeys(self._unset())
+
     def __getstate__(self) -> dict[str, Any]:
-        schema: Any = self._schema
-        unset = {name: None for name in schema.fields if name not in self._fields()}
-        return {"tensordict": self._tensordict, "non_tensordict": unset}
+        return {"tensordict": self._tensordict, "non_tensordict": self._non_tensordict}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         object.__setattr__(self, "_tensordict", state["tensordict"])

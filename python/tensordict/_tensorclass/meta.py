@@ -34,9 +34,10 @@ class TensorClassMeta(type):
         namespace.update(_option_attributes(name, bases, options))
         shape = _as_dataclass(name, bases, namespace, kw_only)
         schema = Schema(None, shape)
-        own = [key for key in schema.fields if key in namespace.get("__annotations__", ())]
+        own = _own_fields(schema, bases, namespace)
         _check_names(own, root, bool(_option("_shadow", namespace, bases)))
-        namespace.update({key: field(key) for key in own})
+        whole = bool(_option("_tensor_only", namespace, bases))
+        namespace.update({key: field(key, whole) for key in own})
         namespace.update(
             _dataclass=shape,
             _schema=schema,
@@ -129,6 +130,13 @@ def _as_dataclass(name: str, bases: tuple[type, ...], namespace: dict[str, Any],
     return dataclasses.dataclass(init=True, repr=False, eq=False, match_args=False, kw_only=kw_only)(plain)
 
 
+def _own_fields(schema: Schema, bases: tuple[type, ...], namespace: dict[str, Any]) -> list[str]:
+    """The fields that no tensorclass above has: those of the class body, and of plain dataclasses."""
+    known = [base._schema for base in bases if isinstance(base, TensorClassMeta) and base._schema is not None]
+    above = {key for other in known for key in other.fields}
+    return [key for key in schema.fields if key in namespace.get("__annotations__", ()) or key not in above]
+
+
 def _check_names(names: list[str], root: type, shadow: bool) -> None:
     """Raises `AttributeError` for a field whose name a container needs itself."""
     for name in names:
@@ -140,8 +148,13 @@ def _check_names(names: list[str], root: type, shadow: bool) -> None:
             )
 
 
-def field(name: str) -> property:
-    """The property that reads and writes the field `name`."""
+def field(name: str, whole: bool = False) -> property:
+    """The property that reads and writes the field `name`.
+
+    Args:
+        name: the field.
+        whole: an entry that holds objects is read as it is, and not as its objects.
+    """
 
     def read(self: Any) -> Any:
         try:
@@ -153,7 +166,7 @@ def field(name: str) -> property:
                 value = self._tensordict._get_str(name)
             except KeyError:
                 return None
-        return value if type(value) is Tensor else exposed(value, self._tensordict, name)
+        return value if whole or type(value) is Tensor else exposed(value, self._tensordict, name)
 
     def write(self: Any, value: Any) -> None:
         self._set_field(name, value)

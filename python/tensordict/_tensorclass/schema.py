@@ -115,6 +115,13 @@ class Schema:
                 f"{', '.join(map(repr, missing))}"
             )
 
+    def unset(self) -> dict[str, Any]:
+        """None for each argument of the constructor that has no default."""
+        missing = dataclasses.MISSING
+        return {
+            name: None for name, item in self.parameters.items() if item.default is missing and item.default_factory is missing
+        }
+
     def hint(self, key: str) -> Any:
         """The annotation of a field as a type; None where it names something that is not there."""
         if key not in self._hints:
@@ -127,7 +134,8 @@ class Schema:
         for owner in self.owner.__mro__:
             scope = vars(sys.modules.get(owner.__module__, typing))
             try:
-                return eval(annotation, {**scope, self.owner.__name__: self.owner})
+                found = eval(annotation, {**scope, self.owner.__name__: self.owner})
+                return self._evaluated(found) if isinstance(found, str) else found
             except Exception:  # a name of a scope that is out of reach
                 continue
         return None
@@ -171,7 +179,9 @@ def _by_value(schema: Schema, node: Any, key: str, value: Any) -> Any:
 
 
 def _by_tensor(schema: Schema, node: Any, key: str, value: Any) -> Any:
-    """As `_by_value`, and mappings become tensordicts where the annotation says so."""
+    """As `_by_value`, and dicts become tensordicts, other mappings where the annotation says so."""
+    if isinstance(value, dict):
+        return value
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         hints = [typing.get_origin(kind) or kind for kind in alternatives(schema.hint(key))]
         if any(isinstance(hint, type) and _is_container(hint) for hint in hints):
@@ -212,7 +222,8 @@ def _cast_mapping(kind: Any, node: Any, value: Any) -> Any:
         return value
     if kind._schema is None:
         return value
-    return kind(**value, batch_size=node.batch_size, device=node.device)
+    # what the mapping lacks is not set, also where the constructor asks for it
+    return kind(**{**kind._schema.unset(), **value}, batch_size=node.batch_size, device=node.device)
 
 
 CONVERTERS: dict[str, Convert] = {"autocast": _by_annotation, "nocast": _unchanged, "tensor_only": _by_tensor}

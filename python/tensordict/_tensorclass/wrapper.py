@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.waist import Waist
+from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
 from tensordict._types import Names
 
@@ -38,6 +39,14 @@ class Wrapper(Waist):
     @property
     def _dict_backed(self) -> bool:  # type: ignore[override]
         return self._tensordict._dict_backed
+
+    @classmethod
+    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
+        """One of this class around the lazy stack of what the items wrap; a lazy stack of the items if a class differs."""
+        if not all([type(item) is cls for item in items]):
+            return stack_lazily(items, stack_dim, name)
+        inner = [item._tensordict for item in items]
+        return cls._wrap(inner[0]._stack_lazily(inner, stack_dim, name))
 
     def _fields(self) -> dict[str, Any]:
         return self._tensordict._fields()
