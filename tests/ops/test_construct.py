@@ -121,7 +121,7 @@ class TestNodes:
         assert node.batch_size == ()
 
     def test_unfitting_node(self):
-        with pytest.raises(RuntimeError, match="batch dimension mismatch"):
+        with pytest.raises(RuntimeError, match="incompatible with the batch-size"):
             TensorDict({"n": TensorDict({"x": torch.ones(2, 3)}, [])}, [2, 4])
 
     def test_device_moves_copies(self):

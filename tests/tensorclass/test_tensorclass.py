@@ -371,14 +371,14 @@ class TestLazyStacks:
 @dataclasses.dataclass
 class Plain:
     data: Any
-    items: Any = None
+    other: Any = None
 
 
 class TestFromDataclass:
     def test_fields_of_the_dataclass(self):
         made = from_dataclass(Plain(torch.ones(2), "x"))
         assert made.data.tolist() == [1, 1]
-        assert made.items == "x"
+        assert made.other == "x"
         made.data = torch.zeros(2)
         assert made.data.tolist() == [0, 0]
         assert from_dataclass(Plain)(data=[1, 2]).data.tolist() == [1, 2]
@@ -414,7 +414,7 @@ class Cast:
     number: Tensor
     text: str
     # quotes in a module whose annotations are not evaluated
-    below: "Cast | None"  # noqa: UP037
+    below: "Cast"  # noqa: UP037
 
 
 def test_mappings_are_cast_without_all_fields():
