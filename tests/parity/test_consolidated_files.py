@@ -65,8 +65,15 @@ def test_either_reads_what_the_other_wrote(kind: str, ours_writes: bool, tmp_pat
     run(READ[kind], tmp_path / "f", reference=ours_writes)
 
 
+def _parts(content: bytes) -> tuple[bytes, str]:
+    """The data and the text of a file. Ours pads the text with spaces, so that torch can save views of the whole file."""
+    length = int.from_bytes(content[-8:], "little")
+    return content[: -8 - length], content[-8 - length : -8].decode().rstrip()
+
+
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_files_are_the_same(device: str | None, tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         run(f"sample({device!r}).consolidate(where)", tmp_path / name, reference=name == "theirs")
-    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    parts = [_parts((tmp_path / name).read_bytes()) for name in ("ours", "theirs")]
+    assert parts[0] == parts[1]
