@@ -18,6 +18,7 @@ from tensordict._kernel.native import key_file_name
 from tensordict._kernel.printoptions import get_printoptions
 from tensordict._ops.repr import _long
 from tensordict._types import NestedKey, TensorCollection
+from tensordict.functional import stack
 
 _GENERIC_NESTED_ERR = (
     "Only NestedKeys are supported: a key must be a string or a non-empty, possibly nested tuple of strings. Got key {!r}."
@@ -71,9 +72,16 @@ def _td_fields(td: Any) -> str:
     return "\n" + ",\n".join(f"    {key}: {text}" for key, text in rows)
 
 
-def _encode_key_for_filesystem(key: str) -> str:
-    """The name that a file for `key` has."""
-    return key_file_name(key, True)
+def _encode_key_for_filesystem(key: str, robust: bool = True) -> str:
+    """The name that a file for `key` has; the key itself if it is not `robust`."""
+    return key_file_name(key, True) if robust else key
+
+
+def _stack(
+    list_of_tensordicts: Sequence[Any], dim: int = 0, *, out: Any = None, strict: bool = False, contiguous: bool = False
+) -> Any:
+    """`tensordict.stack` with options that mean nothing: keys always have to be the same, and leaves are contiguous."""
+    return stack(list_of_tensordicts, dim, out=out)
 
 
 def _decode_key_from_filesystem(name: str) -> str:

@@ -77,7 +77,7 @@ TABLE: dict[str, dict[str, str]] = {
     "_torch_func": {
         "TD_HANDLED_FUNCTIONS": "_kernel.registry:TORCH_FUNCTIONS",
         "_cat": "functional:cat",
-        "_stack": "functional:stack",
+        "_stack": "_compat",
     },
     "_unbatched": {"UnbatchedTensor": "_kernel.unbatched"},
     "base": {**_COMMON, "Buffer": "_compat", "_NoDefault": "_types"},

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from containers import CONTAINERS, check, named, nested, snapshot, unchanged
-from tensordict import TensorDict
+from tensordict import TensorDict, lazy_stack
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
@@ -129,3 +129,29 @@ def test_sizes():
 def test_truth_is_refused():
     with pytest.raises(RuntimeError, match="boolean"):
         bool(nested())
+
+
+def test_bytes_of_what_leaves_hold():
+    values, offsets, lengths = torch.zeros(3), torch.tensor([0, 1, 3]), torch.tensor([1, 2])
+    jagged = torch.nested.nested_tensor_from_jagged(values, offsets, lengths)
+    td = TensorDict({"v": values, "j": jagged, "k": torch.nested.nested_tensor_from_jagged(values + 1, offsets, lengths)})
+    assert td.bytes() == 12 + 2 * (12 + 24 + 16)
+    assert td.bytes(count_duplicates=False) == 12 + 24 + 16 + 12
+    leaf = torch.ones(3, requires_grad=True)
+    leaf.sum().backward()
+    assert TensorDict({"g": leaf}).bytes() == 24
+
+
+def test_names_that_a_node_below_has():
+    td = TensorDict({"n": TensorDict({}, [3, 4], names=["c", "d"])}, [3], names=["c"])
+    for node, names in ((td, ["d"]), (lazy_stack([td, td], -1), ["c", "d"])):
+        with pytest.raises(ValueError, match=r"non-unique.*'n'"):
+            node.names = names
+    assert td["n"].names == ["c", "d"]
+
+
+def test_names_of_a_stack_of_unlike_names():
+    one, two = (TensorDict({"a": torch.zeros(3)}, [3], names=[name]) for name in "ab")
+    assert torch.stack([one, one]).names == [None, "a"]
+    assert torch.stack([one, two]).names == [None, None]
+    assert torch.cat([one, two]).names == ["a"]

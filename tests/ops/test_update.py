@@ -81,9 +81,22 @@ class TestUpdate:
         for path, leaf in leaves(td).items():
             assert leaf.any() == (not any(path[: len(key)] == key for key in wanted)), path
 
-    def test_keys_to_update_is_a_list(self):
-        with pytest.raises(TypeError, match="list"):
-            nested().update({"a": ZEROS}, keys_to_update="a")
+    def test_keys_to_update_may_be_one_key(self):
+        td = TensorDict({"a": 0, "ab": 0, "b": 0})
+        source = {"a": 1, "ab": 2, "b": 3}
+        assert td.update(source, keys_to_update="ab").to_dict() == {"a": 0, "ab": 2, "b": 0}
+        assert td.update_(source, keys_to_update="b").to_dict() == {"a": 0, "ab": 2, "b": 3}
+        with pytest.raises(KeyError, match="c"):
+            td.update_({"c": 1}, keys_to_update="c")
+
+    def test_a_source_and_keywords_in_place(self):
+        td = TensorDict({"a": torch.zeros(3), "b": torch.zeros(3)}, [3])
+        leaf = td["b"]
+        td.update_({"a": torch.ones(3)}, b=torch.full((3,), 2.0))
+        assert (td["a"].tolist(), leaf.tolist()) == ([1, 1, 1], [2, 2, 2])
+        with pytest.raises(KeyError, match="c"):
+            td.update_({"a": torch.zeros(3)}, c=torch.ones(3))
+        assert td["a"].tolist() == [1, 1, 1]
 
     def test_is_leaf(self):
         td = nested().update({"n": TensorDict({"q": ZEROS}, [4, 3])}, is_leaf=lambda cls: True)

@@ -68,7 +68,7 @@ class MemmapOps(Waist):
         return_early: bool = False,
         share_non_tensor: bool = False,
         existsok: bool = True,
-        robust_key: bool = True,
+        robust_key: bool | None = True,
         archive: bool | None = None,
         compression: Any = None,
         atomic: bool = False,
@@ -114,7 +114,7 @@ class MemmapOps(Waist):
         return_early: bool = False,
         share_non_tensor: bool = False,
         existsok: bool = True,
-        robust_key: bool = True,
+        robust_key: bool | None = True,
         atomic: bool = False,
         durable: bool = False,
     ) -> Any:
@@ -144,7 +144,7 @@ class MemmapOps(Waist):
         num_threads: int = 0,
         return_early: bool = False,
         share_non_tensor: bool = False,
-        robust_key: bool = True,
+        robust_key: bool | None = True,
         archive: bool | None = None,
     ) -> Any:
         """A locked tensordict of mapped leaves like those of this one, all zero. The leaves here are not read.
@@ -180,7 +180,7 @@ class MemmapOps(Waist):
         num_threads: int = 0,
         return_early: bool = False,
         share_non_tensor: bool = False,
-        robust_key: bool = True,
+        robust_key: bool | None = True,
         archive: bool | None = None,
         compression: Any = None,
         atomic: bool = False,
@@ -220,7 +220,7 @@ class MemmapOps(Waist):
         non_blocking: bool = False,
         *,
         out: Any = None,
-        robust_key: bool = True,
+        robust_key: bool | None = True,
         subpath: Any = None,
         mode: str | None = None,
         num_threads: int = 0,
@@ -248,7 +248,7 @@ class MemmapOps(Waist):
         check_mode(mode)
         if not (allow_pickle is None or isinstance(allow_pickle, bool)):
             raise TypeError(f"allow_pickle must be a bool or None, got {allow_pickle!r}")
-        part = "" if subpath is None else _part(prefix, subpath, robust_key)
+        part = "" if subpath is None else _part(prefix, subpath, robust_key is not False)
         if os.path.isfile(prefix):
             raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
         options = {"num_threads": num_threads, "allow_pickle": allow_pickle}
@@ -264,7 +264,7 @@ class MemmapOps(Waist):
         return found if out is None else out.update(found)
 
     def load_memmap_(
-        self, prefix: FilePath, robust_key: bool = True, *, allow_pickle: bool | None = None, mode: str | None = None
+        self, prefix: FilePath, robust_key: bool | None = True, *, allow_pickle: bool | None = None, mode: str | None = None
     ) -> Self:
         """Puts the entries of a saved folder in the place of those here.
 
@@ -314,7 +314,7 @@ class MemmapOps(Waist):
             raise AttributeError(f"The tensordict has no saved path (memmap=False, path={rare.get('prefix')}).")
         return rare.get("prefix")
 
-    def make_memmap(self, key: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool = True) -> Tensor:
+    def make_memmap(self, key: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool | None = True) -> Tensor:
         """Adds a mapped entry of zeros to this mapped tensordict, and to its folder.
 
         Args:
@@ -332,7 +332,7 @@ class MemmapOps(Waist):
         return _add_leaf(self, key, template, empty=True, existsok=True, robust_key=robust_key)
 
     def make_memmap_from_tensor(
-        self, key: Any, tensor: Tensor, *, copy_data: bool = True, existsok: bool = True, robust_key: bool = True
+        self, key: Any, tensor: Tensor, *, copy_data: bool = True, existsok: bool = True, robust_key: bool | None = True
     ) -> Tensor:
         """Adds a mapped copy of a tensor to this mapped tensordict, and to its folder.
 
@@ -349,7 +349,7 @@ class MemmapOps(Waist):
         return _add_leaf(self, key, tensor, empty=not copy_data, existsok=existsok, robust_key=robust_key)
 
     def make_memmap_from_storage(
-        self, key: Any, storage: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool = True
+        self, key: Any, storage: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool | None = True
     ) -> Tensor:
         """Adds an entry over a storage to this mapped tensordict, and to its folder.
 
@@ -418,7 +418,9 @@ def in_background(work: Any, return_early: bool, num_threads: int) -> Any:
     return TensorDictFuture([future])
 
 
-def _store(node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool, durable: bool) -> Iterator[Tensor]:
+def _store(
+    node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool | None, durable: bool
+) -> Iterator[Tensor]:
     """The mapped leaves of a tree, depth first."""
     if prefix is not None:
         return write(node, prefix, copy_existing, existsok, robust_key, durable=durable)
@@ -557,7 +559,7 @@ def _part(prefix: Any, subpath: Any, robust_key: bool) -> str:
 
 
 def _add_leaf(
-    root: Any, key: Any, leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool, strict: bool = False
+    root: Any, key: Any, leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool | None, strict: bool = False
 ) -> Tensor:
     """Adds a mapped leaf to a mapped tree and its folder."""
     if not root.is_memmap():
@@ -602,10 +604,10 @@ def _descend(node: Any, path: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
     return node, ()
 
 
-def _check_place(leaf: Any, prefix: Any, path: tuple[str, ...], robust_key: bool) -> None:
+def _check_place(leaf: Any, prefix: Any, path: tuple[str, ...], robust_key: bool | None) -> None:
     """Raises unless a mapped leaf is the file of its place."""
     own = leaf._filename
-    *folders, last = [key_file_name(key, robust_key) for key in path]
+    *folders, last = [key_file_name(key, robust_key is not False) for key in path]
     place = os.path.join(prefix, *folders, f"{last}.memmap")
     if own is not None and not (os.path.exists(place) and os.path.samefile(own, place)):
         raise RuntimeError(

@@ -142,9 +142,11 @@ class Plan:
             at += count
 
 
-def _options(robust_key: bool, copy_existing: bool, existsok: bool, empty: bool, durable: bool = False) -> dict[str, bool]:
+def _options(
+    robust_key: bool | None, copy_existing: bool, existsok: bool, empty: bool, durable: bool = False
+) -> dict[str, bool]:
     return {
-        "robust_key": robust_key,
+        "robust_key": robust_key is not False,
         "copy_existing": copy_existing,
         "existsok": existsok,
         "durable": durable,
@@ -158,7 +160,7 @@ def write(
     prefix: FilePath,
     copy_existing: bool,
     existsok: bool,
-    robust_key: bool,
+    robust_key: bool | None,
     empty: bool = False,
     durable: bool = False,
 ) -> Iterator[Tensor]:
@@ -186,7 +188,7 @@ def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
 
 
 def write_leaf(
-    root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool
+    root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool | None
 ) -> Tensor:
     """Adds one leaf to the folder of a tree, with the levels that it lacks."""
     levels, node = [_level(None, "", root, 0)], root
@@ -212,14 +214,14 @@ def read(
     part: str = "",
     device: torch.device | None = None,
     non_blocking: bool = False,
-    robust_key: bool = True,
+    robust_key: bool | None = True,
     mode: str | None = None,
     **options: Any,
 ) -> Any:
     """Reads a tree, or the part of it in a sub-folder, as tensordicts of mapped tensors."""
     check_mode(mode)
     root = os.path.abspath(prefix)
-    levels = load_tree(root, part, robust_key, _MODES[mode], True)
+    levels = load_tree(root, part, robust_key is not False, _MODES[mode], True)
     nodes: list[Any] = [None] * len(levels)
     structures: Structures = {}
     for number in range(len(levels) - 1, -1, -1):

@@ -28,6 +28,10 @@ class _InplaceWriteError(ValueError, RuntimeError):
     """A value that does not fit the entry it should be written into."""
 
 
+class DimsError(ValueError, IndexError, RuntimeError):
+    """Dimensions that are no permutation. Which of its bases callers expect depends on the mode, as it does in torch."""
+
+
 _KeyThroughLeafError.__module__ = _InplaceWriteError.__module__ = "tensordict.base"
 
 

@@ -70,15 +70,22 @@ def batch_size_at(batch_size: Sequence[int], index: Any) -> Size:
 
 
 def without_ellipsis(index: Any, batch_size: Sequence[int]) -> tuple[Any, ...]:
-    """`index` as a tuple in which full slices stand for the ellipsis; raises `IndexError` where it has too many elements."""
+    """`index` as a tuple in which full slices stand for the ellipsis.
+
+    Raises:
+        IndexError: it has too many elements.
+        RuntimeError: it has two ellipses.
+    """
     items = index if isinstance(index, tuple) else (index,)
     if not any(item is Ellipsis for item in items):
         return items
     widths = [_width(_as_item(item)) for item in items if item is not Ellipsis]
     fill = (slice(None),) * (len(batch_size) - sum(widths))
     at = next(place for place, item in enumerate(items) if item is Ellipsis)
-    if sum(widths) > len(batch_size) or any(item is Ellipsis for item in items[at + 1 :]):
-        raise IndexError(f"the index {index} has too many elements, or two ellipses, for the batch size {tuple(batch_size)}")
+    if any(item is Ellipsis for item in items[at + 1 :]):
+        raise RuntimeError(f"an index can only have one ellipsis at most, got {index}")
+    if sum(widths) > len(batch_size):
+        raise IndexError(f"the index {index} has too many elements for the batch size {tuple(batch_size)}")
     return (*items[:at], *fill, *items[at + 1 :])
 
 

@@ -479,8 +479,10 @@ class LazyStackedTensorDict(TensorDictBase):
             return tuple(self.tensordicts)
         return super().unbind(dim)
 
-    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        """The stack with its leaves stacked, as a `TensorDict`."""
+    def contiguous(self, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
+        """The stack with its leaves stacked, as a `TensorDict`: never in place."""
+        if inplace:
+            self._refuse_stack("contiguous")
         return self._dense(True)
 
     def is_contiguous(self) -> bool:

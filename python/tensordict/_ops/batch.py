@@ -198,6 +198,7 @@ class BatchOps(Waist):
         for name in given:
             if not isinstance(name, str):
                 raise ValueError(f"dimension names are strings or None, got {name!r} of type {type(name).__name__}")
+        _check_taken(self, names)
         self._adopt_names(names if given else None)
 
     def _adopt_names(self, names: Names) -> None:
@@ -237,16 +238,19 @@ class BatchOps(Waist):
         return all(leaf.is_contiguous() for leaf in leaves_of(self))
 
     def bytes(self, *, count_duplicates: bool = True) -> int:
-        """Number of bytes of all leaves.
+        """Number of bytes of all leaves and their gradients; of nested ones with their offsets and lengths.
 
         Args:
             count_duplicates: count a tensor that is stored under several keys once for each.
         """
-        return sum(leaf.numel() * leaf.element_size() for leaf in _counted(self, count_duplicates))
+        pieces = [piece for leaf in leaves_of(self) for piece in _held(leaf)]
+        kept = pieces if count_duplicates else {id(piece): piece for piece in pieces}.values()
+        return sum(piece.numel() * piece.element_size() for piece in kept)
 
     def param_count(self, *, count_duplicates: bool = True) -> int:
         """Number of elements of all leaves; `count_duplicates` as for `bytes`."""
-        return sum(leaf.numel() for leaf in _counted(self, count_duplicates))
+        leaves = leaves_of(self)
+        return sum(leaf.numel() for leaf in (leaves if count_duplicates else {id(leaf): leaf for leaf in leaves}.values()))
 
     def __bool__(self) -> bool:
         raise RuntimeError(
@@ -270,6 +274,21 @@ def _is_bare(node: Any) -> bool:
     return not leaves_of(node) and not (node._is_non_tensor and node._stacked)
 
 
-def _counted(node: Any, duplicates: bool) -> list[Tensor]:
-    leaves = leaves_of(node)
-    return leaves if duplicates else list({id(leaf): leaf for leaf in leaves}.values())
+def _check_taken(node: Any, names: Sequence[str | None]) -> None:
+    """Raises where names for the first dimensions are those of further dimensions of a node below."""
+    for key, entry in node._outline():
+        if isinstance(entry, BatchOps):
+            own = entry.names[len(names) :]
+            taken = [name for name in names if name is not None and name in own]
+            if taken:
+                raise ValueError(f"some dimension names are non-unique: {[*names, *own]} of the nested tensordict {key!r}.")
+            _check_taken(entry, [*names, *own])
+
+
+def _held(leaf: Any) -> list[Tensor]:
+    """The tensors that a leaf is made of, and its gradient."""
+    grad = [] if leaf.grad is None else _held(leaf.grad)
+    if leaf.layout is not torch.jagged:
+        return [leaf, *grad]
+    parts = (leaf._values, leaf._offsets, leaf._lengths)  # not by the methods, which give views
+    return [*[part for part in parts if part is not None], *grad]

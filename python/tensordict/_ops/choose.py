@@ -15,6 +15,7 @@ from tensordict._kernel.shapes import expand_as_right
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
+from tensordict._ops.take import can_become, check_nodes_unlocked, take_over
 from tensordict._ops.waist import leaves_of, map_leaves, own_leaves, refill, spread, transform
 from tensordict._types import TensorCollection
 
@@ -23,6 +24,14 @@ class ChooseOps(IndexOps):
     """Elements by index along a dimension, by a mask, or from one of two tensordicts."""
 
     __slots__ = ()
+
+    def _refuse_stack(self, name: str) -> None:
+        """Raises where an operation in place would give a lazy stack other members."""
+        if self._stacked:
+            raise NotImplementedError(
+                f"{name}(inplace=True) is not supported on a {type(self).__name__}, whose batch is made of members that others "
+                "may hold: make it dense first, by contiguous()"
+            )
 
     def gather(self, dim: int, index: Tensor, out: Any = None, *, inplace: bool = False) -> Self:
         """`torch.gather` of each leaf along a batch dimension.
@@ -35,12 +44,20 @@ class ChooseOps(IndexOps):
 
         Raises:
             RuntimeError: `dim` is no batch dimension, `index` has another number of dimensions, or is out of bounds.
+            ValueError: `out` and `inplace` are given.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("gather")
+            if out is not None:
+                raise ValueError("out and inplace=True are mutually exclusive in gather()")
         dims = len(self.batch_size)
         if not -dims <= dim < dims:
             raise RuntimeError(f"Cannot gather tensordict with shape {self.batch_size} along dim {dim}.")
         if index.ndim != dims:
-            raise RuntimeError(f"gather needs an index of {dims} dimensions, as the batch has; got the shape {index.shape}")
+            raise NotImplementedError(
+                f"gather needs an index of {dims} dimensions, index.ndim == batch_dims; got the shape {index.shape}"
+            )
         at = dim % dims
 
         def leaf(value: Any) -> Any:
@@ -49,7 +66,7 @@ class ChooseOps(IndexOps):
 
         result = transform(self, Change(leaf, dims, Size(index.shape), range(dims)))
         if inplace:
-            return self._become(result)
+            return self._become(result, "gather")
         return result if out is None else out.update_(result)
 
     def masked_select(self, mask: Tensor, *, inplace: bool = False) -> Self:
@@ -63,17 +80,28 @@ class ChooseOps(IndexOps):
             IndexError: the mask has another shape than the batch dimensions that it covers.
         """
         result = self._get_rows(mask)
-        return self._become(result) if inplace else result
+        return self._become(result, "masked_select") if inplace else result
 
-    def _become(self, result: Any) -> Self:
+    def _become(self, result: Any, name: str = "") -> Self:
         """Takes over the entries, batch sizes and names of `result`, which has the same nodes; these stay what they are.
 
+        Nodes that cannot, such as a lazy stack for which the result has a dense node, are replaced.
+
+        Args:
+            result: what the operation gave.
+            name: the operation, for the error.
+
         Raises:
-            RuntimeError: a node is locked, or cannot have another batch size; nothing has changed then.
+            RuntimeError: a node is locked, or this one cannot be what the result is; nothing has changed then.
         """
-        _check_nodes_unlocked(self)
-        _take_batch(self, result)
-        return self._take_fields(result)
+        check_nodes_unlocked(self)
+        if not can_become(self, result):
+            raise NotImplementedError(
+                f"{name}(inplace=True) cannot preserve the identity of a {type(self).__name__}: the result is a "
+                f"{type(result).__name__} of batch size {result.batch_size}"
+            )
+        take_over(self, result)
+        return self
 
     def masked_fill_(self, mask: Tensor, value: Any) -> Self:
         """Writes a number into all elements at a boolean mask over the leading batch dimensions. Also if locked.
@@ -130,23 +158,6 @@ def _filled(leaf: Any, mask: Tensor, value: Any) -> Any:
     if is_unbatched(leaf):
         return leaf
     return _on(leaf, Tensor.masked_fill, leaf, expand_as_right(mask, leaf), value)
-
-
-def _check_nodes_unlocked(node: Any) -> None:
-    node._check_unlocked()
-    for value in node._fields().values():
-        if isinstance(value, TensorCollection):
-            _check_nodes_unlocked(value)
-
-
-def _take_batch(node: Any, result: Any) -> None:
-    if node.batch_size != result.batch_size:
-        node._set_batch_size(result.batch_size)
-    if node._names != result._names:
-        node._set_names(result._names)
-    for key, value in node._fields().items():
-        if isinstance(value, TensorCollection):
-            _take_batch(value, result._get_str(key))
 
 
 def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:

@@ -103,9 +103,11 @@ def _device(items: Sequence[Any]) -> torch.device | None:
     return devices[0] if devices.count(devices[0]) == len(devices) else None
 
 
-def _finish(items: Sequence[Any], result: Any, out: Any) -> Any:
+def _finish(items: Sequence[Any], result: Any, out: Any, gap: int | None = None) -> Any:
     if _device(items) != result.device:
         result.clear_device_()
+    if gap is None and result._names is not None and any([item._names != items[0]._names for item in items]):
+        result._adopt_names(None)  # of which item they would be is no question of its place
     if out is None:
         return result
     if out.batch_size != result.batch_size:
@@ -273,7 +275,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
             items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo), change)), change
         )
         result = _with_objects(items, result, at, True)
-    return _finish(items, result, out)
+    return _finish(items, result, out, at)
 
 
 class JoinOps:

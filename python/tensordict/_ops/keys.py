@@ -152,6 +152,17 @@ class KeyOps(AccessOps):
             return self._fields().items()
         return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
 
+    def _values_list(self, include_nested: bool = False, leaves_only: bool = False, **options: Any) -> list[Any]:
+        """`values` as a list, under the name that libraries call."""
+        return list(self.values(include_nested, leaves_only, **options))
+
+    def _items_list(
+        self, include_nested: bool = False, leaves_only: bool = False, **options: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """`keys` and `values` as lists, under the name that libraries call."""
+        pairs = list(self.items(include_nested, leaves_only, **options))
+        return [key for key, _ in pairs], [value for _, value in pairs]
+
     @property
     def sorted_keys(self) -> list[str]:
         """The keys of the first level in alphabetical order."""
@@ -435,7 +446,7 @@ class KeyOps(AccessOps):
 
         Args:
             *keys: keys to move.
-            default: stored for a missing key; with `None` it is left out.
+            default: stored for a missing key, also None.
             strict: raise where a key is missing and no default is given.
             filter_empty: remove all nodes without leaves, other than from locked ones.
 
@@ -452,10 +463,9 @@ class KeyOps(AccessOps):
             if value is not None:
                 holder_of(self, path)[0]._check_unlocked()
                 found.append(path)
-            elif default is not NO_DEFAULT:
-                value = default
-            if value is not None:
                 out.set(path, value)
+            elif default is not NO_DEFAULT:
+                out.set(path, default)
         for path in found:
             self.del_(path)
         if filter_empty:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._ops.rows import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
-from tensordict._ops.waist import map_leaves
+from tensordict._ops.waist import map_leaves, transform
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -24,9 +24,9 @@ def _dims_of(node: Any, dims: int | Sequence[int]) -> tuple[int, ...]:
     return tuple([wrap(dim, count) for dim in ((dims,) if isinstance(dims, int) else dims)])
 
 
-def _distinct(dims: tuple[int, ...], what: str) -> tuple[int, ...]:
+def _distinct(dims: tuple[int, ...], what: str, where: str = "dims") -> tuple[int, ...]:
     if len(set(dims)) < len(dims):
-        raise RuntimeError(f"{what}: a dimension appears more than once in {dims}")
+        raise RuntimeError(f"{what}: repeated dim in {where}, got {dims}")
     return dims
 
 
@@ -54,7 +54,7 @@ def reversal(dim: int, name: str) -> Callable[[T], T]:
 
     def method(self: Any) -> Any:
         if len(self.batch_size) <= dim:
-            raise RuntimeError(f"{name} needs at least {dim + 1} batch dimensions, got the batch size {self.batch_size}")
+            raise RuntimeError(f"{name} requires at least {dim + 1} batch dimensions, got the batch size {self.batch_size}")
         return self.flip(dim)
 
     method.__name__ = name
@@ -128,10 +128,10 @@ class RearrangeOps(ShapeOps):
             RuntimeError: a dimension is given twice.
             ValueError: there are not as many sources as destinations.
         """
-        old = _distinct(_dims_of(self, source), "movedim")
-        new = _distinct(_dims_of(self, destination), "movedim")
+        old = _distinct(_dims_of(self, source), "movedim", "source")
+        new = _distinct(_dims_of(self, destination), "movedim", "destination")
         if len(old) != len(new):
-            raise ValueError(f"movedim: as many sources as destinations are needed, got {source} and {destination}")
+            raise ValueError(f"movedim: source and destination must have the same number of elements, got {old} and {new}")
         rest = iter([dim for dim in range(len(self.batch_size)) if dim not in old])
         placed = dict(zip(new, old))
         return self.permute([placed[at] if at in placed else next(rest) for at in range(len(self.batch_size))])
@@ -176,7 +176,10 @@ class RearrangeOps(ShapeOps):
         Raises:
             ValueError: there are not as many numbers as batch dimensions.
             RuntimeError: a number is negative.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("repeat")  # type: ignore[attr-defined]
         counts, batch_size = sizes_of(repeats), self.batch_size
         dims = len(batch_size)
         if len(counts) != dims:
@@ -215,11 +218,14 @@ class RearrangeOps(ShapeOps):
         Raises:
             IndexError: `dim` is no batch dimension.
             RuntimeError: a number is negative, or there are not as many as elements.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("repeat_interleave")  # type: ignore[attr-defined]
         dims, batch_size = len(self.batch_size), self.batch_size
         if not dims or (dim is None and dims > 1):
             out = self.reshape(-1).repeat_interleave(repeats, dim or 0, output_size=output_size)
-            return self._become(out) if inplace else out  # type: ignore[attr-defined]
+            return self._become(out, "repeat_interleave") if inplace else out  # type: ignore[attr-defined]
         at = wrap(dim or 0, dims)
         if isinstance(repeats, Tensor):
             leaf, size = _interleave(repeats, at, batch_size[at], output_size)
@@ -282,7 +288,7 @@ class RearrangeOps(ShapeOps):
         count = len(self.batch_size)
         if count < 2 or len(dims) != 2:
             raise RuntimeError(
-                f"rot90 turns two of at least two batch dimensions, got {dims} and the batch size {self.batch_size}"
+                f"rot90 requires at least 2 batch dimensions, and two to turn; got {dims} and the batch size {self.batch_size}"
             )
         first, second = _distinct(_dims_of(self, dims), "rot90")
         if k % 4 == 0:
@@ -351,7 +357,8 @@ class RearrangeOps(ShapeOps):
             safe: check `pad_size`; what does not fit fails in torch otherwise.
 
         Raises:
-            RuntimeError: `pad_size` has an odd number of elements, or more than two for each batch dimension.
+            RuntimeError: `pad_size` has an odd number of elements, more than two for each batch dimension, or cuts off more
+                than there is.
         """
         dims, around = len(self.batch_size), list(pad_size)
         if safe and len(around) % 2:
@@ -361,14 +368,17 @@ class RearrangeOps(ShapeOps):
         count = len(around) // 2
         pairs = [(around[2 * place], around[2 * place + 1]) for place in range(count)]
         sizes = [size + sum(pairs[place]) if place < count else size for place, size in enumerate(self.batch_size)]
+        if safe and any([size < 0 for size in sizes[:count]]):
+            raise RuntimeError(f"pad_size {around} would give a negative output size for the batch size {self.batch_size}")
         # torch begins with the last dimension
         tail = [number for pair in reversed(pairs) for number in pair]
 
         def leaf(tensor: Any) -> Any:
             return torch.nn.functional.pad(tensor, [0, 0] * (tensor.ndim - count) + tail, "constant", value)
 
-        out = self._changed(Change(leaf, dims, Size(sizes), range(dims), fills=True), inplace=inplace, lock=False)
-        return out
+        change = Change(leaf, dims, Size(sizes), range(dims), fills=True)
+        out = transform(self, change)
+        return self._become(out, "pad") if inplace else out  # type: ignore[attr-defined]
 
     def contiguous(self, *, canonical: bool = False, inplace: bool = False) -> Self:
         """An unlocked tensordict of contiguous leaves; a leaf that is contiguous is shared, others are copied.
@@ -379,6 +389,7 @@ class RearrangeOps(ShapeOps):
 
         Raises:
             RuntimeError: the tensordict is locked, and a leaf would be replaced in place.
+            NotImplementedError: in place of a lazy stack.
         """
         copied = False
 
@@ -391,7 +402,7 @@ class RearrangeOps(ShapeOps):
         out = map_leaves(self, leaf)
         if not inplace:
             return out
-        return self._become(out) if copied else self  # type: ignore[attr-defined]
+        return self._become(out, "contiguous") if copied else self  # type: ignore[attr-defined]
 
 
 def _interleave(repeats: Tensor, at: int, size: int, output_size: int | None) -> tuple[Callable[[Any], Any], int]:

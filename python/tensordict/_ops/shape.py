@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import index
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.errors import DimsError
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
@@ -76,6 +78,25 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
 
 
+def _split_sizes(given: Any, size: int, dim: int) -> list[int]:
+    """The checked sizes of pieces of a dimension."""
+    try:
+        sizes = [] if isinstance(given, str) else [index(part) for part in given]
+        known = not isinstance(given, str)
+    except TypeError:
+        known = False
+    if not known:
+        raise TypeError(f"split(): the size must be int or list of ints, got {given!r}")
+    if not sizes:
+        raise RuntimeError("Insufficient number of elements in split_size: the list is empty")
+    if sum(sizes) != size or any(part < 0 for part in sizes):
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
+            f"but got split_sizes={sizes}"
+        )
+    return sizes
+
+
 # The operations that are views of the tensordict itself in the legacy mode, with the names of their arguments.
 _LAZY = {"view": ("size",), "unsqueeze": ("dim",), "squeeze": ("dim",), "permute": ("dims",), "transpose": ("dim0", "dim1")}
 
@@ -95,7 +116,7 @@ class ShapeOps(IndexOps):
             return self._lazily(change, name, *args)
         out = transform(self, change)
         if inplace:
-            return self._become(out)  # type: ignore[attr-defined]
+            return self._become(out, name)  # type: ignore[attr-defined]
         if name:
             self._remember(out, name, *args)  # type: ignore[attr-defined]
         return relock(out, self) if lock else out
@@ -137,17 +158,26 @@ class ShapeOps(IndexOps):
         self._remember(out, "view")  # type: ignore[attr-defined]
         return relock(out, self)
 
-    def reshape(self, *args: Any, **kwargs: Any) -> Self:
+    def reshape(self, *args: Any, inplace: bool = False, **kwargs: Any) -> Self:
         """The batch dimensions regrouped; a leaf shares storage where torch can, and is copied where it cannot.
+
+        Args:
+            *args: the new batch size, one of which may be -1; also by keyword, as `size` or `shape`.
+            inplace: take the result's leaves and batch size into this tensordict and return it.
 
         Raises:
             RuntimeError: the sizes hold another number of elements.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("reshape")  # type: ignore[attr-defined]
         given = args if args else (kwargs.get("size", kwargs.get("shape")),)
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
             return self._same()
         out = regroup(self, sizes, Tensor.reshape)
+        if inplace:
+            return self._become(out, "reshape")  # type: ignore[attr-defined]
         self._remember(out, "reshape")  # type: ignore[attr-defined]
         return relock(out, self)
 
@@ -193,13 +223,14 @@ class ShapeOps(IndexOps):
         """The batch dimensions in another order; leaves share storage.
 
         Raises:
-            ValueError: the dimensions are no permutation of all batch dimensions.
+            ValueError: the dimensions are no permutation of all batch dimensions; it is an `IndexError` and a `RuntimeError`
+                as well.
         """
         given = sizes_of(args if args else (kwargs.get("dims", ()),))
         dims = len(self.batch_size)
         order = [dim + dims if dim < 0 else dim for dim in given]
         if sorted(order) != list(range(dims)):
-            raise ValueError(f"number of dims don't match in permute (got {given} for {dims} batch dimensions)")
+            raise DimsError(f"number of dims don't match in permute (got {given} for {dims} batch dimensions)")
         if order == list(range(dims)):
             return self._same()
         sizes = Size([self.batch_size[dim] for dim in order])
@@ -260,7 +291,10 @@ class ShapeOps(IndexOps):
         Raises:
             IndexError: a dimension is no batch dimension.
             ValueError: the last dimension comes before the first.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("flatten")  # type: ignore[attr-defined]
         dims, batch_size = len(self.batch_size), self.batch_size
         first = wrap(start_dim or 0, dims) if dims else 0
         last = wrap(-1 if end_dim is None else end_dim, dims) if dims else 0
@@ -268,7 +302,7 @@ class ShapeOps(IndexOps):
             raise ValueError(f"flatten() needs start_dim <= end_dim, got {start_dim} and {end_dim}")
         if not dims:
             out = self.unsqueeze(0)
-            return self._become(out) if inplace else out  # type: ignore[attr-defined]
+            return self._become(out, "flatten") if inplace else out  # type: ignore[attr-defined]
         if first == last:
             return self._same()
         merged = batch_size[first : last + 1].numel()
@@ -288,7 +322,10 @@ class ShapeOps(IndexOps):
         Raises:
             IndexError: `dim` is no batch dimension.
             RuntimeError: the sizes hold another number of elements.
+            NotImplementedError: in place of a lazy stack.
         """
+        if inplace:
+            self._refuse_stack("unflatten")  # type: ignore[attr-defined]
         dims, batch_size = len(self.batch_size), self.batch_size
         at = wrap(dim, dims)
         parts = complete(list(unflattened_size), batch_size[at])
@@ -318,6 +355,7 @@ class ShapeOps(IndexOps):
             dim: the batch dimension.
 
         Raises:
+            TypeError: the size is no integer, or a list of them.
             ValueError: the size is not positive.
             RuntimeError: the sizes of a list do not add up to the dimension.
             IndexError: `dim` is no batch dimension.
@@ -329,12 +367,7 @@ class ShapeOps(IndexOps):
                 raise ValueError(f"{type(self).__name__}.split: split_size must be positive, got {split_size}.")
             sizes = [min(split_size, size - start) for start in range(0, size, split_size)] or [0]
         else:
-            sizes = [int(part) for part in split_size]
-            if sum(sizes) != size or any(part < 0 for part in sizes):
-                raise RuntimeError(
-                    f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {at}), "
-                    f"but got split_sizes={sizes}"
-                )
+            sizes = _split_sizes(split_size, size, at)
         dims = len(self.batch_size)
 
         def pieces(leaf: Any) -> Any:

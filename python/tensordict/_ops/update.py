@@ -17,6 +17,8 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
+from tensordict._ops.take import check_nodes_unlocked, take_over
+from tensordict._ops.waist import copy_nodes
 from tensordict._types import IndexType, Key, Path, TensorCollection
 
 Copy = tuple[Tensor, Any]  # a leaf and what is written into it
@@ -41,9 +43,9 @@ def _wanted(path: Path, keys: list[Path] | None) -> list[Path] | None:
 
 
 def _paths(keys: Iterable[Key] | None) -> list[Path] | None:
-    """The paths of `keys_to_update`."""
+    """The paths of `keys_to_update`: a list of keys, or a string for one."""
     if isinstance(keys, str):
-        raise TypeError(f"keys_to_update is a list of keys, got the single key {keys!r}")
+        return [(keys,)]
     return None if keys is None else [path_of(key) for key in keys]
 
 
@@ -83,7 +85,8 @@ class UpdateOps(AccessOps):
             non_blocking: for moves between devices.
             keys_to_update: if given, the only keys to take from the source; a node that is new is taken as a whole.
             is_leaf: which classes of entries are replaced as a whole.
-            update_batch_size: where the batch size of the source differs, take it; then the source must have all keys.
+            update_batch_size: where the batch size of the source, or of a node in it, differs, take it; then the source must
+                have all keys of the node, and `inplace` and `keys_to_update` cannot be given.
             ignore_lock: write also if this tensordict is locked.
             **kwargs: entries by keyword, instead of a source.
 
@@ -96,40 +99,19 @@ class UpdateOps(AccessOps):
         if source is self:
             return self
         keys = _paths(keys_to_update)
-        if isinstance(source, TensorCollection) and source.batch_size != self.batch_size:  # type: ignore[attr-defined]
-            if update_batch_size:
-                return self._adopt_entries(source, clone, inplace)
+        if isinstance(source, TensorCollection) and not update_batch_size and source.batch_size != self.batch_size:  # type: ignore[attr-defined]
             _check_congruent(self.batch_size, source.batch_size)  # type: ignore[attr-defined]
         plan = _UpdatePlan(clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
+        if update_batch_size:
+            plan.adopted, plan.chosen = [], keys is not None
         if kwargs:
             plan.pending = []
         plan.add(self, source, keys)
         if kwargs and source is not kwargs:
             plan.add(self, kwargs, keys)
         self._write(plan.writes, non_blocking)
-        return self
-
-    def _adopt_entries(self, source: Any, clone: bool, inplace: bool) -> Self:
-        """Takes over the batch size and the entries of `source`, which must have all keys of this tensordict."""
-        if inplace:
-            raise RuntimeError("an update that changes the batch size cannot write inplace")
-        missing = [key for key in self.keys(True, True) if key not in source]  # type: ignore[attr-defined]
-        if missing:
-            raise RuntimeError(
-                f"an update that changes the batch size from {self.batch_size} to {source.batch_size} must replace all "
-                f"entries; the source lacks {missing}"
-            )
-        names = self._names if len(source.batch_size) == len(self.batch_size) else None
-        if self._stacked:
-            self._take_members(source.clone() if clone else source)  # type: ignore[attr-defined]
-            return self
-        fresh = self._rebuild({}, source.batch_size, self.device, names).update(source, clone=clone)
-        for key in list(self._fields()):
-            self._del_str(key)
-        self._set_batch_size(fresh.batch_size)
-        self._set_names(fresh._names)
-        for key, value in fresh._fields().items():
-            self._set_str(key, value)
+        for node, fresh in plan.adopted or ():
+            take_over(node, fresh)
         return self
 
     def update_(
@@ -147,11 +129,12 @@ class UpdateOps(AccessOps):
             KeyError: the source has a key that this tensordict lacks.
             RuntimeError: a value does not fit the shape of its entry.
         """
-        source = kwargs if input_dict_or_td is None else input_dict_or_td
-        if source is not self:
-            copies: list[Copy] = []
-            _plan_copies(self, source, None, _paths(keys_to_update), copies)
-            _copy(copies, non_blocking)
+        copies: list[Copy] = []
+        keys = _paths(keys_to_update)
+        for source in (input_dict_or_td, kwargs):
+            if source is not None and source is not self:
+                _plan_copies(self, source, None, keys, copies)
+        _copy(copies, non_blocking)
         return self
 
     def copy_(self, tensordict: Any, non_blocking: bool = False) -> Self:
@@ -190,16 +173,19 @@ class _UpdatePlan:
     """The checked writes of one `update`.
 
     `pending` holds the entries that will be there once the writes are executed, each with its node and its name, where a
-    later entry of the source may lie below an earlier one.
+    later entry of the source may lie below an earlier one. `adopted` holds nodes that take another batch size, each with all
+    that it will hold; None where that is not asked for.
     """
 
-    __slots__ = ("clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
+    __slots__ = ("adopted", "chosen", "clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
 
     def __init__(
         self, clone: bool, inplace: bool, non_blocking: bool, is_leaf: Callable[[type], bool], ignore_lock: bool
     ) -> None:
         self.writes: list[Write] = []
         self.pending: list[Write] | None = None
+        self.adopted: list[tuple[Any, Any]] | None = None
+        self.chosen = False  # whether only some keys are taken
         self.clone = clone
         self.inplace = inplace
         self.non_blocking = non_blocking
@@ -208,6 +194,9 @@ class _UpdatePlan:
 
     def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
         """Plans the writes of the entries of `source` into `node`."""
+        if self.adopted is not None and isinstance(source, TensorCollection) and source.batch_size != node.batch_size:  # type: ignore[attr-defined]
+            self.adopted.append((node, self._adopted(node, source)))
+            return
         if node._stacked and isinstance(source, TensorCollection):
             for part, piece in zip(node._parts(), node._parts_of(source)):
                 self.add(part, piece, keys)
@@ -223,6 +212,26 @@ class _UpdatePlan:
             below = _wanted(path, keys)
             if below is None or below:
                 self._entry(node, path, value, below)
+
+    def _adopted(self, node: Any, source: Any) -> Any:
+        """What a node holds that takes the batch size and the entries of `source`, which must have all its keys."""
+        if self.inplace or self.chosen:
+            option = "keys_to_update" if self.chosen else "inplace"
+            raise RuntimeError(f"an update that changes the batch size, with update_batch_size=True, cannot have {option}")
+        if not self.ignore_lock:
+            check_nodes_unlocked(node)
+        known = set(source.keys(True, True))
+        missing = [key for key in node.keys(True, True) if key not in known]
+        if missing:
+            raise RuntimeError(
+                f"an update that changes the batch size from {node.batch_size} to {source.batch_size} must replace all "
+                f"entries; the source lacks {missing}"
+            )
+        if node._stacked:
+            stack = source if source._stacked and source.stack_dim == node.stack_dim else source.to_lazystack(node.stack_dim)
+            return stack.clone() if self.clone else copy_nodes(stack)
+        names = node._names if len(source.batch_size) == len(node.batch_size) else None
+        return copy_nodes(node._rebuild({}, source.batch_size, node.device, names).update(source, clone=self.clone))
 
     def _add_plain(self, node: Any, entries: Iterable[tuple[str, Any]]) -> None:
         """The short way for an update that stores the values of a source with string keys."""
