@@ -145,3 +145,11 @@ def test_leaves_that_numpy_lacks() -> None:
     conjugate = TensorDict({"x": torch.tensor([1 + 2j]).conj()}, [1])
     assert conjugate.to_struct_array()["x"].tolist() == [1 - 2j]
     assert TensorDict({}, [3]).to_struct_array().shape == (3,)
+
+
+def test_fields_of_strings_come_back_as_they_were():
+    words = np.array([("Rex", 9), ("Fido", 3)], dtype=[("name", "U10"), ("age", "i4")])
+    for array in (words, np.array(words[0]), words.reshape(1, 2)):
+        made = TensorDict.from_struct_array(array).to_struct_array()
+        assert made.dtype == array.dtype
+        assert (made == array).all()

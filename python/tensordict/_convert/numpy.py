@@ -44,7 +44,9 @@ _TEXT = 10
 
 
 def _objects(node: Any) -> Array:
-    """The objects of a batch as an array: of strings where all are, else of objects."""
+    """The objects of a batch as an array: of strings where all are, else of objects; an array of the batch as it is."""
+    if not node._stacked and isinstance(node._data, np.ndarray) and node._data.shape == tuple(node.batch_size):
+        return node._data
     values, size = node.tolist(), tuple(node.batch_size)
     out = np.empty(size, object)
     for place in np.ndindex(size):

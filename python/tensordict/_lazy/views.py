@@ -136,7 +136,11 @@ class _CustomOpTensorDict(TensorDictBase):
         self._source._set_device(device)
 
     def _set_names(self, names: Names) -> None:
-        self._source._set_names(self._backward.names(names))
+        if names != self._names:
+            raise RuntimeError(
+                f"Names of a lazy tensordict cannot be modified: those of a {type(self).__name__} follow from its source. Set "
+                "them there, or call to_tensordict() first."
+            )
 
     def _set_lock(self, locked: bool) -> None:
         self._source.lock_() if locked else self._source.unlock_()

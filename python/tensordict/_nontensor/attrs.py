@@ -20,6 +20,8 @@ class TensorAttrs(TensorClass, nocast=True):
     torch.Size([2, 3])
     """
 
+    _describes = True
+
     tgt_device: Any = None
     tgt_dtype: Any = None
     tgt_shape: Any = None

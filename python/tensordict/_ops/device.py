@@ -94,7 +94,9 @@ class DeviceOps(Waist):
         """The tensordict on another device or with another dtype.
 
         Args:
-            *args: a device, a dtype, a device and a dtype, a tensor or a tensordict to be like; then `non_blocking`.
+            *args: a device, a dtype, a device and a dtype, a tensor or a tensordict to be like; then `non_blocking`. Or a
+                tensordict of `TensorAttrs`, which say for each of their keys which device and dtype its leaf is to have, if
+                they say it; beside it only `non_blocking` may be given.
             device: the device.
             dtype: the dtype of the leaves.
             other: a tensor or a tensordict to be like.
@@ -113,9 +115,12 @@ class DeviceOps(Waist):
 
         Raises:
             TypeError: an argument is none of these, or a stack or a view would get another batch size.
+            NotImplementedError: `non_blocking_pin` with a tensordict of `TensorAttrs`.
             ValueError: `other` and a device are given.
             RuntimeError: `copy` is asked for, or `inplace` of a locked tensordict would replace leaves.
         """
+        if args and isinstance(args[0], TensorCollection) and _describes(args[0]):
+            return _to_described(self, args, **kwargs)
         target = _Target(args, kwargs)
         result: Any = self
         if target.dtype is not None:
@@ -131,6 +136,11 @@ class DeviceOps(Waist):
             result = copy_nodes(result) if result is self else result
             result.batch_size = target.batch_size
         return _adopt(self, result) if target.inplace else result
+
+    def _sync_all(self) -> None:
+        """Waits for the devices that leaves of this tensordict are on: all copies from them have arrived then."""
+        for device in {leaf.device: None for leaf in leaves_of(self) if leaf.device.type not in ("cpu", "meta")}:
+            torch.accelerator.synchronize(device)
 
     def cpu(self, **kwargs: Any) -> Self:
         """The tensordict on the CPU; the keywords are those of `to`."""
@@ -212,18 +222,71 @@ def _moved(node: Any, target: _Target) -> Any:
     if target.pin:
         leaves = _each_pinned(leaves, target.num_threads)
     # All copies to the CPU start at once and one wait ends them: without it, what has not arrived could be read.
-    waits: dict[torch.device, None] = {}
-    if device.type == "cpu" and target.non_blocking is None:
-        waits = dict.fromkeys(leaf.device for leaf in leaves if leaf.device.type not in ("cpu", "meta"))
+    waits = device.type == "cpu" and target.non_blocking is None and any([_is_away(leaf) for leaf in leaves])
     starts = bool(target.non_blocking or waits or target.pin)
     moved = [leaf.to(device, non_blocking=starts) for leaf in leaves]
-    if target.pin and not target.non_blocking and device.type != "cpu":
-        waits = {device: None}  # the pinned copies are freed here
-    for source in waits:
-        torch.accelerator.synchronize(source)
     result = refill(node, iter(moved))
+    if waits:
+        node._sync_all()
+    elif target.pin and not target.non_blocking and device.type != "cpu":
+        result._sync_all()  # the pinned copies are freed here
     result._label_device(device)
     return result.lock_() if node.is_locked else result
+
+
+def _is_away(leaf: Any) -> bool:
+    """Whether a leaf is on a device whose copies the CPU does not wait for."""
+    return leaf.device.type not in ("cpu", "meta")
+
+
+def _describes(spec: Any) -> bool:
+    """Whether a tensordict says what tensors are to be like, by `TensorAttrs`."""
+    parts = [part for part in spec._parts() if isinstance(part, TensorCollection)]
+    return any([part._describes or _describes(part) for part in parts])  # type: ignore[attr-defined]
+
+
+def _to_described(node: Any, args: tuple[Any, ...], **options: Any) -> Any:
+    """`to` with a tensordict of `TensorAttrs`."""
+    if len(args) > 1:
+        raise TypeError(f"to() of a tensordict of TensorAttrs does not accept additional positional arguments, got {args[1:]}")
+    if options.pop("non_blocking_pin", False):
+        raise NotImplementedError("to(..., non_blocking_pin=True) is not supported with a tensordict of TensorAttrs")
+    non_blocking = options.pop("non_blocking", None)
+    if options:
+        raise TypeError(f"to() of a tensordict of TensorAttrs got unexpected keyword arguments {sorted(options)}")
+    leaves: list[tuple[Any, Any]] = []
+    _pair(node, args[0], leaves)
+    waits = non_blocking is None and any([_is_away(leaf) and _wants(spec, "device") == _CPU for leaf, spec in leaves])
+    moved = [
+        leaf
+        if spec is None
+        else leaf.to(_wants(spec, "device"), _wants(spec, "dtype"), non_blocking=bool(non_blocking or waits))
+        for leaf, spec in leaves
+    ]
+    if waits:
+        node._sync_all()
+    result = refill(node, iter(moved))
+    if node.device is not None and any([leaf.device != node.device for leaf in moved]):
+        result._label_device(None)
+    return result.lock_() if node.is_locked else result
+
+
+def _wants(spec: Any, what: str) -> Any:
+    """The device or dtype that a description asks for, None for none."""
+    value = None if spec is None else getattr(spec, f"tgt_{what}")
+    return as_device(value) if what == "device" else value
+
+
+def _pair(node: Any, spec: Any, out: list[tuple[Any, Any]]) -> None:
+    """Collects each leaf below `node`, depth first, with what describes it, or None."""
+    fields = None if spec is None else spec._fields()
+    names = range(len(node._parts())) if node._stacked else node._fields()
+    for name, part in zip(names, node._parts()):
+        said = spec if node._stacked else None if fields is None else fields.get(name)
+        if isinstance(part, TensorCollection):
+            _pair(part, None if said is None or said._describes else said, out)
+        else:
+            out.append((part, said if said is not None and said._describes else None))
 
 
 def _each_pinned(leaves: list[Any], num_threads: int | None) -> list[Any]:

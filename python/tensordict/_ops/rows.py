@@ -90,6 +90,10 @@ def run(leaves: list[Any], one: Function, many: Function | None, *columns: Any, 
             return many(leaves, *columns, **options)
         except NotImplementedError:
             pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
+        except RuntimeError as error:
+            # nor has it, out of place, where a leaf with gradient stands beside one of integers
+            if "Autograd not support dtype" not in str(error) or many.__name__.endswith("_"):
+                raise
     if options:
         one = partial(one, **options)
     return each(one, leaves, *[column if type(column) is list else repeat(column) for column in columns])

@@ -86,13 +86,13 @@ def _split_sizes(given: Any, size: int, dim: int) -> list[int]:
     except TypeError:
         known = False
     if not known:
-        raise TypeError(f"split(): the size must be int or list of ints, got {given!r}")
+        raise TypeError(f"split(): argument 'split_size' must be int or list of ints, got {given!r}")
     if not sizes:
         raise RuntimeError("Insufficient number of elements in split_size: the list is empty")
     if sum(sizes) != size or any(part < 0 for part in sizes):
         raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
-            f"but got split_sizes={sizes}"
+            f"split() expects split_size to sum exactly to {size}, the size of the batch dimension {dim}, but got "
+            f"split_size={sizes}"
         )
     return sizes
 

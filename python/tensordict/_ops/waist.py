@@ -39,6 +39,9 @@ class Waist(TensorCollection):
     # The container that this one only gives a class to, which is saved in a folder below its own; None for all others.
     _wrapped: Any = None
 
+    # Whether this describes a tensor, for `to`.
+    _describes = False
+
     # What a container with declared fields makes of a value: `_schema.admit(node, key, value)`; None for all others.
     _schema: ClassVar[Any] = None
 

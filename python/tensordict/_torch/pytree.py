@@ -31,7 +31,7 @@ _ENTRY = (torch.Tensor, TensorCollection)
 class Context:
     """What a flattened node keeps besides its entries. Equal contexts have the same keys, batch dimensions and names."""
 
-    __slots__ = ("batch_size", "device", "keys", "names", "shapes", "stack")
+    __slots__ = ("batch_size", "device", "keys", "kinds", "names", "shapes", "stack")
 
     def __init__(
         self, keys: list[str], batch_size: Size, device: torch.device | None, names: Names, shapes: list[Size | None]
@@ -41,6 +41,7 @@ class Context:
         self.device = device
         self.names = names
         self.shapes = shapes
+        self.kinds: list[type] = []  # of the entries, where they are known
         self.stack: Any = None  # of a lazy stack: its dimension, the name of that, its class
 
     def __eq__(self, other: object) -> bool:
@@ -66,6 +67,7 @@ def flatten(node: TensorDict) -> tuple[list[Any], Context]:
     # torch also builds trees of dimensions, whose leaves are integers
     shapes = [getattr(value, "shape", None) for value in fields.values()]
     context = Context(list(fields), node._batch_size, node._device, node._td_dim_names, shapes)
+    context.kinds = list(map(type, fields.values()))
     return list(fields.values()), context
 
 
@@ -109,7 +111,7 @@ def _batch_size(entries: list[Any], context: Context) -> Size:
     ]
     gained = {len(new) - len(old) for new, old in pairs}
     change = gained.pop() if len(gained) == 1 else 0
-    if change in (1, -1):
+    if change in (1, -1) and not _holds_trees(entries, context):
         size = Size(pairs[0][0][: max(dims + change, 0)])
         if all([new[: len(size)] == size and new[len(size) :] == old[dims:] for new, old in pairs]):
             return size
@@ -124,6 +126,14 @@ def _batch_size(entries: list[Any], context: Context) -> Size:
         while tuple(new[: len(shared)]) != tuple(shared):
             shared.pop()
     return Size(shared)
+
+
+def _holds_trees(entries: list[Any], context: Context) -> bool:
+    """Whether a node stands in the place of a leaf, as in Jacobians: then no dimension of the leaf was mapped."""
+    return any(
+        isinstance(value, TensorCollection) and not issubclass(kind, TensorCollection)
+        for value, kind in zip(entries, context.kinds)
+    )
 
 
 def _is_bare(value: Any) -> bool:

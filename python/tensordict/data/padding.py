@@ -104,7 +104,9 @@ class _Padding:
         if self.masked:
             masks = {key: self._mask(rows, key, dim) for key, dim in zip(leaves, dims)}
         for key in keys:
-            if isinstance(first[key], TensorCollection):
+            if isinstance(first[key], TensorCollection) and first[key]._is_non_tensor:
+                fields[key] = self._objects([row[key] for row in rows])
+            elif isinstance(first[key], TensorCollection):
                 fields[key], below = self.node([row[key] for row in rows], (*path, key))
                 if below is not None and below._fields():
                     masks[key] = below
@@ -112,6 +114,17 @@ class _Padding:
         device = device if all([item.device == device for item in items]) else None
         result = items[0]._rebuild(fields, batch_size, device)
         return result, plain_tensordict(masks, self.root, device) if self.masked else None
+
+    def _objects(self, nodes: list[Any]) -> Any:
+        """The stack of the objects of all samples, with None where a sample is filled up."""
+        dims = len(nodes[0].batch_size)
+        if -dims <= self.dim < dims:
+            at = self.dim % dims
+            missing = [max(node.batch_size[at] for node in nodes) - node.batch_size[at] for node in nodes]
+            around = [[0, 0] * at + ([more, 0] if self.left else [0, more]) for more in missing]
+            nodes = [node.pad(pair) if any(pair) else node for node, pair in zip(nodes, around)]
+        joined = nodes[0]._joined(nodes, 0, False)
+        return joined if joined._stacked else joined.maybe_to_stack()
 
     def _dim_of(self, leaf: Any, path: Path) -> int:
         """The dimension to fill up of the leaves at one place."""
