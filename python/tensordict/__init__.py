@@ -12,7 +12,7 @@ from tensordict._convert.functions import (
     from_tuple,
     fromkeys,
 )
-from tensordict._convert.module import from_module
+from tensordict._convert.module import from_module, from_modules
 from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._io.functions import append_memmap, from_consolidated, load, load_memmap, memmap, save
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
@@ -87,6 +87,7 @@ __all__ = [
     "from_dataclass",
     "from_dict",
     "from_module",
+    "from_modules",
     "from_namedtuple",
     "from_pytree",
     "from_struct_array",

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tensordict
-from tensordict import TensorDict
+from tensordict import LazyStackedTensorDict, TensorDict
 
 
 class Tied(nn.Module):
@@ -611,3 +611,72 @@ def test_two_threads_on_one_module_do_not_crash() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+class TestSeveralModules:
+    def nets(self, count=3):
+        return [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU()) for _ in range(count)]
+
+    def test_stacked(self):
+        nets = self.nets()
+        params = TensorDict.from_modules(*nets)
+        assert params.batch_size == (3,)
+        assert params.is_locked
+        assert set(params.keys(True, True)) == set(TensorDict.from_module(nets[0]).keys(True, True))
+        for path, leaf in params.items(True, True):
+            for place, net in enumerate(nets):
+                own = net.get_parameter(".".join(path)) if isinstance(leaf, nn.Parameter) else net.get_buffer(".".join(path))
+                assert torch.equal(leaf[place], own)
+            assert leaf.is_leaf
+            assert leaf.requires_grad is isinstance(leaf, nn.Parameter)
+        assert isinstance(params["0", "weight"], nn.Parameter)
+        assert not isinstance(params["1", "running_mean"], nn.Parameter)
+        params["0", "weight"].data.zero_()
+        assert nets[0][0].weight.any()
+
+    def test_requires_grad_where_one_does(self):
+        nets = [net.requires_grad_(False) for net in self.nets()]
+        assert not TensorDict.from_modules(*nets)["0", "weight"].requires_grad
+        nets[1][0].weight.requires_grad_(True)
+        params = tensordict.from_modules(*nets, lock=False)
+        assert params["0", "weight"].requires_grad
+        assert not params["0", "bias"].requires_grad
+        assert not params.is_locked
+
+    def test_lazy(self):
+        nets = [nn.Linear(2, 3), nn.Linear(4, 3)]
+        params = TensorDict.from_modules(*nets, lazy_stack=True)
+        assert isinstance(params, LazyStackedTensorDict)
+        assert params.tensordicts[1]["weight"] is nets[1].weight
+        with pytest.raises(RuntimeError, match="weight"):
+            TensorDict.from_modules(*nets)
+
+    def test_the_same_module(self):
+        net = self.nets(1)[0]
+        params = TensorDict.from_modules(net, net, expand_identical=True)
+        leaf = params["0", "weight"]
+        assert leaf.shape == (2, 3, 2)
+        assert leaf.data_ptr() == net[0].weight.data_ptr()
+        leaf.sum().backward()
+        assert (net[0].weight.grad == 2).all()
+        assert TensorDict.from_modules(net, net)["0", "weight"].is_leaf
+
+    def test_ensemble(self):
+        nets = [nn.Linear(2, 3) for _ in range(4)]
+        x = torch.randn(5, 2)
+
+        def call(params, x):
+            with params.to_module(nets[0]):
+                return nets[0](x)
+
+        params = TensorDict.from_modules(*nets)
+        out = torch.vmap(call, (0, None))(params, x)
+        torch.testing.assert_close(out, torch.stack([net(x) for net in nets]))
+        out.sum().backward()
+        assert params["weight"].grad.shape == (4, 3, 2)
+
+    def test_refused(self):
+        with pytest.raises(RuntimeError, match="at least one"):
+            TensorDict.from_modules()
+        with pytest.raises(RuntimeError, match="keys"):
+            TensorDict.from_modules(nn.Linear(2, 3), nn.Linear(2, 3, bias=False))

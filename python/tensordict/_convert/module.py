@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.native import module_fields, swap_in, swap_out
-from tensordict._ops.waist import Waist
-from tensordict._reexport import plain_tensordict, swapped
+from tensordict._ops.join import stack_tensordicts
+from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves, refill
+from tensordict._reexport import lazy_stack, plain_tensordict, swapped
 from tensordict._types import TensorCollection
 
 
@@ -26,8 +27,32 @@ def module_tree(module: nn.Module, as_module: bool, lock: bool, use_state_dict: 
     return out.lock_() if lock else out
 
 
+def stacked_trees(modules: tuple[nn.Module, ...], as_module: bool, use_state_dict: bool, lazy: bool, expand: bool) -> Any:
+    """The parameters and buffers of several modules, one after the other (see `ModuleConversions.from_modules`)."""
+    if not modules:
+        raise RuntimeError("from_modules takes at least one module, got none")
+    trees = [module_tree(module, as_module, False, use_state_dict, True) for module in modules]
+    if lazy:
+        return lazy_stack(trees)
+    stacked = stack_tensordicts([map_leaves(tree, lambda leaf: leaf.data) for tree in trees])
+    first = trees[0]
+    columns = zip(leaves_of(first), *(leaves_like(first, tree) for tree in trees[1:]))
+    leaves = [_as_one(list(column), leaf, expand) for column, leaf in zip(columns, leaves_of(stacked))]
+    return refill(stacked, iter(leaves))
+
+
+def _as_one(column: list[Any], stacked: Tensor, expand: bool) -> Tensor:
+    """The stack of a leaf of several modules: a parameter if they are; a view of the one that all have, with `expand`."""
+    first = column[0]
+    if expand and all([leaf is first for leaf in column]):
+        return first.expand(len(column), *first.shape)
+    if not isinstance(first, nn.Parameter):
+        return stacked
+    return nn.Parameter(stacked, requires_grad=any([leaf.requires_grad for leaf in column]))
+
+
 class ModuleConversions(Waist):
-    """`from_module`, `to_module`."""
+    """`from_module`, `from_modules`, `to_module`."""
 
     __slots__ = ()
 
@@ -62,6 +87,45 @@ class ModuleConversions(Waist):
         True
         """
         return module_tree(module, as_module, lock, use_state_dict, filter_empty)
+
+    @classmethod
+    def from_modules(
+        cls,
+        *modules: nn.Module,
+        as_module: bool = False,
+        lock: bool = True,
+        use_state_dict: bool = False,
+        lazy_stack: bool = False,
+        expand_identical: bool = False,
+    ) -> Any:
+        """The parameters and buffers of modules of one architecture, stacked: for ensembles, with `torch.vmap`.
+
+        The batch size is the number of modules. Parameters are copied into new ones, which require a gradient if those of
+        one module do; buffers are copied.
+
+        Args:
+            *modules: the modules.
+            as_module: give them as a module of their own.
+            lock: lock the result.
+            use_state_dict: as for `from_module`.
+            lazy_stack: give a lazy stack of the modules' own parameters and buffers, which may be of unlike shapes.
+            expand_identical: give a view, not a copy, of a parameter or buffer that is the same one in all modules.
+
+        Raises:
+            RuntimeError: there is no module, or the shapes or names differ and the stack is not lazy.
+
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> nets = [torch.nn.Linear(3, 1) for _ in range(4)]
+        >>> params = TensorDict.from_modules(*nets)
+        >>> def call(params, x):
+        ...     with params.to_module(nets[0]):
+        ...         return nets[0](x)
+        >>> torch.vmap(call, (0, None))(params, torch.ones(5, 3)).shape
+        torch.Size([4, 5, 1])
+        """
+        out = stacked_trees(modules, as_module, use_state_dict, lazy_stack, expand_identical)
+        return out.lock_() if lock else out
 
     def to_module(
         self,
@@ -243,3 +307,16 @@ def from_module(
 ) -> Any:
     """The parameters and buffers of a module, locked (see `TensorDict.from_module`)."""
     return module_tree(module, as_module, lock, use_state_dict, filter_empty)
+
+
+def from_modules(
+    *modules: nn.Module,
+    as_module: bool = False,
+    lock: bool = True,
+    use_state_dict: bool = False,
+    lazy_stack: bool = False,
+    expand_identical: bool = False,
+) -> Any:
+    """The parameters and buffers of several modules, stacked (see `TensorDict.from_modules`)."""
+    out = stacked_trees(modules, as_module, use_state_dict, lazy_stack, expand_identical)
+    return out.lock_() if lock else out
