@@ -448,3 +448,57 @@ def test_errors_of_writes():
         td["n"] = TensorDict(below=torch.zeros(1))
     with pytest.raises(RuntimeError, match=r"tensorclass\.device = device"):
         Pair(torch.zeros(3)).device = "cpu"
+
+
+WHOLE = {
+    "rows": lambda td: list(td),
+    "unbind": lambda td: td.unbind(1),
+    "split": lambda td: td.split(2),
+    "chunk": lambda td: td.chunk(2, 1),
+    "reshape": lambda td: td.reshape(6),
+    "permute": lambda td: td.permute(1, 0),
+    "stack": lambda td: torch.stack([td, td], 1),
+    "cat": lambda td: torch.cat([td, td]),
+    "sum": lambda td: td.sum(0),
+    "mask": lambda td: td[torch.tensor([True, False, True])],
+    "where": lambda td: td.where(torch.tensor([True, False, True]), td + 1),
+    "gather": lambda td: td.gather(0, torch.zeros(1, 2, dtype=torch.long)),
+    "contiguous": lambda td: td.contiguous(),
+    "densify": lambda td: td.densify(),
+    "vmap": lambda td: torch.vmap(lambda row: row + 1)(td),
+    "pickle": lambda td: pickle.loads(pickle.dumps(td)),
+    "memmap": lambda td: td.memmap(),
+    "consolidate": lambda td: td.consolidate(),
+    "update_": lambda td: td.update_(td.clone() + 1),
+    "stack lazily": lambda td: lazy_stack([td, td])[:, 0],
+    "member lock": lambda td: td.lock_(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_around_a_lazy_stack(name):
+    """What a tensorclass around a lazy stack gives is what the stack gives, in the class."""
+
+    def stack():
+        return lazy_stack([TensorDict(left=torch.arange(6.0).reshape(2, 3) * n, batch_size=[2]) for n in (1, 2, 3)])
+
+    def each(found):
+        return found if isinstance(found, (tuple, list)) else [found]
+
+    expected, found = each(WHOLE[name](stack())), each(WHOLE[name](Pair.from_tensordict(stack())))
+    assert len(found) == len(expected)
+    for one, two in zip(found, expected):
+        assert type(one) is Pair
+        assert one.batch_size == two.batch_size
+        assert torch.equal(one.left, two["left"])
+    if name == "memmap":
+        assert found[0].is_memmap()
+
+
+def test_folder_of_a_lazy_stack(tmp_path):
+    made = lazy_stack([Pair(torch.full((2,), float(n))) for n in range(3)])
+    made.memmap(tmp_path)
+    found = Pair.load_memmap(tmp_path)
+    assert type(found) is Pair
+    assert type(found._tensordict) is LazyStackedTensorDict
+    assert torch.equal(found.left, made.left)

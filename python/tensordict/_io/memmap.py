@@ -466,14 +466,14 @@ def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
         if folder is not None:
             made._sweep(folder)
         return made
+    if node._wrapped is not None:
+        return node._wrap(_refilled(node._wrapped, leaves, _below(folder, INNER)))
     if node._stacked:
         made = node._from_parts(
             [_refilled(part, leaves, _below(folder, str(place))) for place, part in enumerate(node._parts())]
         )
         made._rare["prefix"] = folder
         return made
-    if node._wrapped is not None:
-        return node._wrap(_refilled(node._wrapped, leaves, _below(folder, INNER)))
     fields = {}
     for key, value in node._fields().items():
         if isinstance(value, TensorCollection):
@@ -497,13 +497,13 @@ def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
         if folder is not None:
             node._sweep(folder)
         return
+    if node._wrapped is not None:
+        _put(node._wrapped, leaves, _below(folder, INNER))
+        return
     if node._stacked:
         for place, part in enumerate(node._parts()):
             _put(part, leaves, _below(folder, str(place)))
         node._rare["prefix"] = folder
-        return
-    if node._wrapped is not None:
-        _put(node._wrapped, leaves, _below(folder, INNER))
         return
     for key, value in list(node._fields().items()):
         if isinstance(value, TensorCollection):

@@ -106,12 +106,12 @@ class Plan:
         levels.append(_level(parent, key, node, len(leaves)))
         if node._is_non_tensor:
             return
+        if node._wrapped is not None:
+            self._add(number, INNER, node._wrapped)
+            return
         if node._stacked:
             for place, part in enumerate(node._parts()):
                 self._add(number, str(place), part)
-            return
-        if node._wrapped is not None:
-            self._add(number, INNER, node._wrapped)
             return
         for name, value in node._fields().items():
             if type(value) is Tensor and not value.is_nested:

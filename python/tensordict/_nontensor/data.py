@@ -50,6 +50,7 @@ class NonTensorDataBase(TensorClass):
     _is_root = True
     _is_non_tensor = True
     _dict_backed = False
+    _stacked = False
     __dataclass_fields__: ClassVar[dict[str, Any]] = _Shape.__dataclass_fields__
 
     # `MetaData[str]`, as annotations write it

@@ -339,16 +339,6 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
 
     # What only a lazy stack has.
 
-    @property
-    def tensordicts(self) -> Any:
-        """The members of the lazy stack."""
-        return self._tensordict.tensordicts
-
-    @property
-    def stack_dim(self) -> int:
-        """The dimension of the lazy stack."""
-        return self._tensordict.stack_dim
-
     def append(self, tensordict: Any) -> None:
         """Appends a member to the lazy stack."""
         self._tensordict.append(tensordict._tensordict if isinstance(tensordict, Wrapper) else tensordict)

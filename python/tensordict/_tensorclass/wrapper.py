@@ -48,6 +48,53 @@ class Wrapper(Waist):
         inner = [item._tensordict for item in items]
         return cls._wrap(inner[0]._stack_lazily(inner, stack_dim, name))
 
+    # What a lazy stack has: a container around one is a stack itself, whose members are those of the stack.
+
+    @property
+    def _stacked(self) -> bool:  # type: ignore[override]
+        return self._tensordict._stacked
+
+    @property
+    def _td_dim_name(self) -> str | None:
+        return self._tensordict._td_dim_name
+
+    @property
+    def tensordicts(self) -> Any:
+        """The members of the lazy stack."""
+        return self._tensordict.tensordicts
+
+    @property
+    def stack_dim(self) -> int:
+        """The dimension of the lazy stack."""
+        return self._tensordict.stack_dim
+
+    def _like(self, parts: Iterable[Any], stack_dim: int, named: bool = True) -> Self:
+        inner = [part._tensordict if isinstance(part, Wrapper) else part for part in parts]
+        return self._wrap(self._tensordict._like(inner, stack_dim, named))
+
+    def _dense(self, must: bool = False) -> Self | None:
+        inner = self._tensordict._dense(must)
+        return None if inner is None else self._wrap(inner)
+
+    def _densified(self, layout: torch.layout) -> Self:
+        return self._wrap(self._tensordict._densified(layout))
+
+    def _peek(self, key: str) -> Any:
+        return self._tensordict._peek(key)
+
+    def _take_members(self, source: Any) -> None:
+        self._tensordict._take_members(source._tensordict if isinstance(source, Wrapper) else source)
+
+    def _empty_like(self, change: Change) -> Self:
+        return self._wrap(self._tensordict._empty_like(change))
+
+    def _check_batch_size(self, size: Size | None = None) -> None:
+        self._tensordict._check_batch_size(size)
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Self:
+        """The leaves made contiguous, those of a lazy stack stacked. See `TensorDict.contiguous`."""
+        return self._wrap(self._tensordict.contiguous(*args, **kwargs))
+
     def _fields(self) -> dict[str, Any]:
         return self._tensordict._fields()
 
