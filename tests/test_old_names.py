@@ -149,3 +149,15 @@ def test_environment_variable_that_says_nothing() -> None:
     environment = {**os.environ, "TD_GET_DEFAULTS_TO_NONE": "perhaps", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", "import tensordict"], env=environment, capture_output=True, text=True)
     assert "TD_GET_DEFAULTS_TO_NONE: invalid truth value 'perhaps'" in done.stderr
+
+
+def test_json_backend() -> None:
+    from tensordict import utils
+
+    utils.set_json_backend("json")
+    assert utils.get_json_backend().__name__ == "json"
+    assert utils.json_dumps({"a": [1]}) == '{"a": [1]}'
+    with pytest.raises(ValueError, match="json"):
+        utils.set_json_backend("yaml")
+    assert utils._encode_key_for_filesystem("a/b") == "a%2Fb"
+    assert utils._encode_key_for_filesystem("a b", robust=False) == "a b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -82,6 +83,24 @@ def _stack(
 ) -> Any:
     """`tensordict.stack` with options that mean nothing: keys always have to be the same, and leaves are contiguous."""
     return stack(list_of_tensordicts, dim, out=out)
+
+
+def set_json_backend(backend: str) -> None:
+    """Accepts the name of a JSON library; metadata are written by the standard one, whose text all libraries read.
+
+    Raises:
+        ValueError: it is none of `"json"` and `"orjson"`.
+    """
+    if backend not in ("json", "orjson"):
+        raise ValueError(f"Backend must be either 'json' or 'orjson', got {backend!r}")
+
+
+def get_json_backend() -> Any:
+    """The module that writes metadata."""
+    return json
+
+
+json_dumps = json.dumps
 
 
 def _decode_key_from_filesystem(name: str) -> str:

@@ -502,3 +502,20 @@ def test_folder_of_a_lazy_stack(tmp_path):
     assert type(found) is Pair
     assert type(found._tensordict) is LazyStackedTensorDict
     assert torch.equal(found.left, made.left)
+
+
+def test_torch_functions_of_several_classes():
+    class Other(TensorClass):
+        left: Tensor
+        right: Tensor | None = None
+
+    class Below(Pair):
+        pass
+
+    one = Pair(torch.zeros(2), batch_size=[2])
+    for join in (torch.stack, torch.cat):
+        with pytest.raises(TypeError, match=r"no implementation found|Multiple dispatch failed"):
+            join([one, Other(torch.ones(2), batch_size=[2])])
+        assert type(join([one, Below(torch.ones(2), batch_size=[2])])) is Pair
+        assert type(join([one, one.to_tensordict()])) is Pair
+    assert torch.stack([NonTensorData("a"), tensordict.MetaData("a")]).tolist() == ["a", "a"]

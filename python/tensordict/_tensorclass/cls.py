@@ -123,6 +123,14 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
         body = {**space, "__module__": cls.__module__, "__slots__": ()}
         return TensorClassMeta(name, (cls,), body, flags_only=True)
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs a `torch.*` function that has a meaning for tensordicts; not of tensorclasses that are no kin."""
+        for kind in types:
+            if kind is not cls and issubclass(kind, _Fields) and not (kind._is_non_tensor or _kin(kind, cls)):
+                return NotImplemented
+        return super().__torch_function__(func, types, args, kwargs)
+
     # Fields as attributes.
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -388,6 +396,10 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
         return f"{self._repr_name()}(\n    {text})"
 
 
+def _kin(one: type, two: type) -> bool:
+    return issubclass(one, two) or issubclass(two, one)
+
+
 def _shadowed(schema: Schema, fields: dict[str, Any], *given: Any) -> tuple[Any, Any, Any]:
     """The arguments that are no fields of the same names; the others are moved to `fields`."""
     left = []
@@ -454,3 +466,6 @@ class TensorClass(_Declared):
         batch_size: SizeAttribute = dataclasses.field(default=SizeAttribute(), kw_only=True)
         device: DeviceAttribute = dataclasses.field(default=DeviceAttribute(), kw_only=True)
         names: Any = dataclasses.field(default=None, kw_only=True)
+
+
+TensorClass.__module__ = "tensordict.tensorclass"
