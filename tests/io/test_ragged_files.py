@@ -130,3 +130,27 @@ def test_what_lies_is_refused(tmp_path: Path, change: Callable[[Path], None], er
     change(tmp_path)
     with pytest.raises(error):
         TensorDict.load_memmap(tmp_path)
+
+
+def test_strided_leaves_are_added(tmp_path: Path) -> None:
+    td = TensorDict({}, []).memmap_(tmp_path)
+    made = td.make_memmap(("n", "z"), torch.tensor([[1, 2], [1, 3]]), dtype=torch.int16)
+    assert [part.tolist() for part in made.unbind()] == [[[0, 0]], [[0, 0, 0]]]
+    td.make_memmap_from_tensor("s", strided())
+    td.make_memmap("d", (2,))
+    made[1].fill_(4)
+    found = TensorDict.load_memmap(tmp_path)
+    for one in (td, found):
+        assert [part.tolist() for part in one["n", "z"].unbind()] == [[[0, 0]], [[4, 4, 4]]]
+        assert one["n", "z"].dtype is torch.int16
+        assert [part.tolist() for part in one["s"].unbind()] == [part.tolist() for part in strided().unbind()]
+        assert one["d"].shape == (2,)
+    with pytest.raises(NotImplementedError, match="jagged leaf 'j'"):
+        td.make_memmap_from_tensor("j", jagged())
+
+
+def test_storage_of_a_file_that_is_gone_is_added(tmp_path: Path) -> None:
+    old = TensorDict({"a": torch.arange(3.0)}).memmap_(tmp_path)
+    new = TensorDict({}).memmap_(tmp_path)  # which removes the file of "a"
+    new.make_memmap_from_storage("a", old["a"].untyped_storage(), (3,), dtype=torch.float32)
+    assert TensorDict.load_memmap(tmp_path)["a"].tolist() == [0, 1, 2]

@@ -13,7 +13,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._io.ragged import remapped
+from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import CPU, INNER, check_mode, read, write, write_leaf
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.errors import LOCKED, batch_mismatch
@@ -319,15 +319,18 @@ class MemmapOps(Waist):
 
         Args:
             key: where. Levels that are not there are made.
-            shape: the shape, which starts with the batch size.
+            shape: the shape, which starts with the batch size; or a matrix with the sizes of each component of a nested
+                tensor.
             dtype: default: torch's default dtype.
             robust_key: percent-encode characters in file names that file systems do not take.
 
         Raises:
             RuntimeError: this tensordict is not mapped, the key exists, or the shape does not fit.
         """
-        shape = shape if isinstance(shape, Size) else as_size(shape)
         dtype = torch.get_default_dtype() if dtype is None else dtype
+        if isinstance(shape, Tensor) and shape.ndim > 1:
+            return _add_leaf(self, key, zeros_of_sizes(shape, dtype), empty=False, existsok=True, robust_key=robust_key)
+        shape = shape if isinstance(shape, Size) else as_size(shape)
         template = torch.empty(shape, dtype=dtype, device="meta")
         return _add_leaf(self, key, template, empty=True, existsok=True, robust_key=robust_key)
 
@@ -353,7 +356,7 @@ class MemmapOps(Waist):
     ) -> Tensor:
         """Adds an entry over a storage to this mapped tensordict, and to its folder.
 
-        A storage that is the mapped file of that place is kept as it is; one in memory is copied.
+        A storage that is the mapped file of that place is kept as it is; one in memory, or whose file is gone, is copied.
 
         Raises:
             RuntimeError: as `make_memmap`, or the storage is mapped from a file elsewhere.
@@ -361,7 +364,8 @@ class MemmapOps(Waist):
         size = shape if isinstance(shape, Size) else as_size(shape)
         tensor = MemoryMappedTensor.from_storage(storage, shape=size, dtype=dtype)
         if tensor._filename is not None:
-            tensor._filename = os.path.abspath(tensor._filename)
+            # one whose file is gone is memory like any other
+            tensor._filename = os.path.abspath(tensor._filename) if os.path.exists(tensor._filename) else None
         return _add_leaf(self, key, tensor, empty=False, existsok=True, robust_key=robust_key, strict=True)
 
     @classmethod
@@ -566,8 +570,8 @@ def _add_leaf(
         raise RuntimeError("Can only make a memmap tensor within a memory-mapped tensordict.")
     path = path_of(key)
     dims = root.batch_size
-    if leaf.shape[: len(dims)] != dims:
-        raise batch_mismatch(key, dims, leaf.shape)
+    if shape_of(leaf)[: len(dims)] != dims:
+        raise batch_mismatch(key, dims, shape_of(leaf))
     node, missing = _descend(root, path)
     if not missing:
         raise RuntimeError(

@@ -95,6 +95,12 @@ def _strided(values: Tensor, sizes: Tensor) -> Tensor:
     return torch._nested_view_from_buffer(values, sizes, steps, elements.cumsum(0) - elements)
 
 
+def zeros_of_sizes(sizes: Tensor, dtype: torch.dtype) -> Tensor:
+    """A strided nested tensor of zeros, with the sizes of a component in each row of `sizes`."""
+    sizes = sizes.to(torch.int64).cpu()
+    return _strided(torch.zeros(int(sizes.prod(-1).sum()), dtype=dtype), sizes)
+
+
 def remapped(leaf: Any, function: Callable[[Tensor], Tensor]) -> Tensor:
     """A nested leaf with `function` of its values, which are as many and lie as before."""
     if is_jagged(leaf):

@@ -196,15 +196,24 @@ def write_leaf(
         node = node._fields().get(key, node) if node is not None else node
         levels.append(_level(len(levels) - 1, key, node, 0))
     folder = os.path.abspath(prefix)
-    if leaf.is_nested:
-        raise NotImplementedError(f"the nested leaf {path[-1]!r} cannot be added to a folder by itself: save the whole")
-    plan = (len(levels) - 1, path[-1], leaf, None if empty else _origin(leaf), None)
     options = _options(robust_key, True, existsok, empty)
-    try:
-        saved = save_leaf(folder, levels, plan, prepare, options)
-    except FileExistsError as error:
-        raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
-    return _result(leaf, folder, *saved)
+
+    def put(key: str, tensor: Tensor, says: str | None) -> Tensor:
+        plan = (len(levels) - 1, key, tensor, None if empty else _origin(tensor), says)
+        try:
+            saved = save_leaf(folder, levels, plan, prepare, options)
+        except FileExistsError as error:
+            raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+        return _result(tensor, folder, *saved)
+
+    if not leaf.is_nested:
+        return put(path[-1], leaf, None)
+    if leaf.layout is torch.jagged:  # whether it shares its ragged dimension is said by a number among all leaves
+        raise NotImplementedError(f"the jagged leaf {path[-1]!r} cannot be added to a folder by itself: save the whole")
+    files = list(files_of(path[-1], leaf, {}))
+    # the values last: the metadata names the leaf once all its files are there
+    mapped = [put(*file) for file in reversed(files)]
+    return built(files[0][2], mapped[::-1], {}, folder)
 
 
 @collector_paused()

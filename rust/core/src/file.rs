@@ -76,6 +76,17 @@ pub enum Says {
     Nothing,
 }
 
+impl SaveLeaf<'_> {
+    /// What the metadata of its level says of it, if anything.
+    fn entry(&self) -> Option<Entry> {
+        match &self.says {
+            Says::Schema => Some(Entry::Leaf(self.schema.clone())),
+            Says::Ragged(ragged) => Some(Entry::Ragged(ragged.clone())),
+            Says::Nothing => None,
+        }
+    }
+}
+
 /// A tree that is to be saved: its levels, the root first, and its leaves in the order of fields.
 #[derive(Debug, Default)]
 pub struct SavePlan<'a> {
@@ -231,12 +242,9 @@ fn add_entries(plan: &mut SavePlan<'_>) {
     let mut leaves = plan.leaves.iter().enumerate().peekable();
     let mut entries: Vec<Vec<(String, Entry)>> = plan.levels.iter().map(|_| Vec::new()).collect();
     let add = |leaf: &SaveLeaf<'_>, entries: &mut Vec<Vec<(String, Entry)>>| {
-        let entry = match &leaf.says {
-            Says::Schema => Entry::Leaf(leaf.schema.clone()),
-            Says::Ragged(ragged) => Entry::Ragged(ragged.clone()),
-            Says::Nothing => return,
-        };
-        entries[leaf.level].push((leaf.key.clone().into_owned(), entry));
+        if let Some(entry) = leaf.entry() {
+            entries[leaf.level].push((leaf.key.clone().into_owned(), entry));
+        }
     };
     for level in &plan.levels {
         while let Some((_, leaf)) = leaves.next_if(|(number, _)| *number < level.after) {
@@ -476,11 +484,12 @@ pub fn add_leaf(
 /// Adds the entries of a chain of levels and their one leaf, in place of those of the same key.
 fn replace_entries(plan: &mut SavePlan<'_>) {
     let leaf = &plan.leaves[0];
-    let entry = Entry::Leaf(leaf.schema.clone());
-    let entries = &mut plan.levels[leaf.level].meta.entries;
-    match entries.iter_mut().find(|(key, _)| *key == leaf.key) {
-        Some((_, old)) => *old = entry,
-        None => entries.push((leaf.key.clone().into_owned(), entry)),
+    if let Some(entry) = leaf.entry() {
+        let entries = &mut plan.levels[leaf.level].meta.entries;
+        match entries.iter_mut().find(|(key, _)| *key == leaf.key) {
+            Some((_, old)) => *old = entry,
+            None => entries.push((leaf.key.clone().into_owned(), entry)),
+        }
     }
     for number in 1..plan.levels.len() {
         let (key, kind) = (plan.levels[number].key.clone(), plan.levels[number].kind.clone());
