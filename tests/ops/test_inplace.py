@@ -151,3 +151,10 @@ class TestUpdateOfSizes:
         with pytest.raises(RuntimeError, match="lock"):
             td.update(source, update_batch_size=True)
         assert (td["n"].batch_size, len(td["l"].tensordicts)) == ((2,), 2)
+
+
+@pytest.mark.parametrize("name", ["reshape", "unsqueeze", "squeeze", "permute", "expand"])
+def test_keywords_that_a_method_lacks(name: str) -> None:
+    args = {"reshape": ((12,),), "unsqueeze": (0,), "squeeze": (), "permute": (1, 0), "expand": (2, 3, 4)}[name]
+    with pytest.raises(TypeError, match="keyword"):
+        getattr(held(), name)(*args, out=held())

@@ -78,6 +78,13 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
 
 
+def _check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Raises where a keyword is none that a method has."""
+    for key in given:
+        if key not in known:
+            raise TypeError(f"{name}() got an unexpected keyword argument {key!r}; it has {', '.join(known)}")
+
+
 def _split_sizes(given: Any, size: int, dim: int) -> list[int]:
     """The checked sizes of pieces of a dimension."""
     try:
@@ -171,6 +178,8 @@ class ShapeOps(IndexOps):
         """
         if inplace:
             self._refuse_stack("reshape")  # type: ignore[attr-defined]
+        if kwargs:
+            _check_options("reshape", kwargs, ("size", "shape"))
         given = args if args else (kwargs.get("size", kwargs.get("shape")),)
         sizes = complete(sizes_of(given), self.batch_size.numel())
         if sizes == self.batch_size:
@@ -187,6 +196,8 @@ class ShapeOps(IndexOps):
         Raises:
             RuntimeError: `dim` is out of range.
         """
+        if kwargs:
+            _check_options("unsqueeze", kwargs, ("dim",))
         dim: int = args[0] if args else kwargs["dim"]
         dims = len(self.batch_size)
         if not -dims - 1 <= dim <= dims:
@@ -206,6 +217,8 @@ class ShapeOps(IndexOps):
         Raises:
             IndexError: `dim` is out of range.
         """
+        if kwargs:
+            _check_options("squeeze", kwargs, ("dim",))
         dim: int | None = args[0] if args else kwargs.get("dim")
         dims, batch_size = len(self.batch_size), self.batch_size
         gone = [at for at in range(dims) if batch_size[at] == 1]
@@ -226,6 +239,8 @@ class ShapeOps(IndexOps):
             ValueError: the dimensions are no permutation of all batch dimensions; it is an `IndexError` and a `RuntimeError`
                 as well.
         """
+        if kwargs:
+            _check_options("permute", kwargs, ("dims",))
         given = sizes_of(args if args else (kwargs.get("dims", ()),))
         dims = len(self.batch_size)
         order = [dim + dims if dim < 0 else dim for dim in given]
@@ -266,6 +281,8 @@ class ShapeOps(IndexOps):
         Raises:
             RuntimeError: a size that is not 1 would change.
         """
+        if kwargs:
+            _check_options("expand", kwargs, ("shape", "size"))
         given = sizes_of(args if args else (kwargs.get("shape", kwargs.get("size", ())),))
         dims, batch_size = len(self.batch_size), self.batch_size
         extra = len(given) - dims
