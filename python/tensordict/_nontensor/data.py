@@ -498,7 +498,7 @@ def _one_of(node: Any, value: Any, error: type[Exception]) -> Any:
     if _is_objects(value):
         if value._stacked:
             raise error(
-                f"Cannot update a {type(node).__name__} object with a {type(value).__name__}. Call "
+                f"Cannot update a NonTensorDataBase object with a {type(value).__name__}. Call "
                 "`non_tensor_data.maybe_to_stack()` before calling update()."
             )
         return value._data
