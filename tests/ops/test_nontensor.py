@@ -601,6 +601,7 @@ class TestTyped:
         assert isinstance(torch.stack([td, td]).get("m"), MetaData[str])
         assert isinstance(lazy_stack([td, td]).get("m"), MetaData[str])
         assert isinstance(pickle.loads(pickle.dumps(td)).get("m"), MetaData[str])
+        assert type(pickle.loads(pickle.dumps(MetaData("a")))) is MetaData
         leaves, spec = torch.utils._pytree.tree_flatten(td)
         assert isinstance(torch.utils._pytree.tree_unflatten(leaves, spec).get("m"), MetaData[str])
         found = TensorDict.load_memmap(td.memmap(tmp_path)._rare["prefix"]).get("m")

@@ -433,9 +433,9 @@ class MetaData(NonTensorDataBase):
         except TypeError:  # what cannot be hashed is a note for readers alone
             return cls
 
-    def __reduce__(self) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         if self._kind is None:
-            return super().__reduce_ex__(2)
+            return super().__reduce_ex__(protocol)
         return _empty_typed, (self._kind,), self.__getstate__()
 
 
