@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("memmap",),
     ("_ops", "_io", "_convert", "_distributed"),
     ("base",),
-    ("_td", "_sub", "_swapped", "_lazy", "_persistent", "store"),
+    ("_td", "_view", "_sub", "_swapped", "_lazy", "_persistent", "store"),
     ("_tensorclass",),
     ("_nontensor", "typedtensordict"),
     ("_torch", "_polyfills"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._io.tree import READERS, read
-from tensordict._kernel.change import Change
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
@@ -21,12 +19,12 @@ from tensordict._ops.access import descend, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
 from tensordict._ops.waist import change_other, own_leaves, refill
-from tensordict._td import TensorDict
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
+from tensordict._view import View
 from tensordict.base import TensorDictBase
 
 
-class _SubTensorDict(TensorDictBase):
+class _SubTensorDict(View):
     """What `td._get_sub_tensordict(index)` gives: the rows of `td` at an index, without a copy.
 
     Reading an entry indexes the entry of the parent. Writing one writes into the rows of the parent's entry; a new entry is
@@ -34,7 +32,6 @@ class _SubTensorDict(TensorDictBase):
     """
 
     __slots__ = ("__weakref__", "_extra", "_parsed", "_source", "idx")
-    _is_view = True
 
     def __init__(self, source: TensorDictBase, idx: IndexType, parsed: Index | None = None) -> None:
         self._source = source
@@ -52,14 +49,6 @@ class _SubTensorDict(TensorDictBase):
     @property
     def _batch_size(self) -> Size:
         return self._parsed.shape(self._source.batch_size)
-
-    @property
-    def _device(self) -> torch.device | None:
-        return self._source.device
-
-    @property
-    def _is_locked(self) -> bool:
-        return self._source.is_locked
 
     @property
     def _names(self) -> Names:
@@ -116,30 +105,6 @@ class _SubTensorDict(TensorDictBase):
         else:
             target[self._parsed.key] = value
 
-    def _del_str(self, key: str) -> None:
-        self._source._del_str(key)
-
-    def _rebuild(
-        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
-    ) -> TensorDict:
-        plain = {key: value._plain() if isinstance(value, _SubTensorDict) else value for key, value in fields.items()}
-        return TensorDict._new(plain, batch_size, device, names)
-
-    def _parts(self) -> Iterable[Any]:
-        return self._fields().values()
-
-    def _parts_of(self, other: Any) -> list[Any]:
-        return self._plain()._parts_of(other)
-
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        return self._plain()._from_parts(parts, change)  # type: ignore[return-value]
-
-    def _plain(self) -> TensorDict:
-        return self._rebuild(self._fields(), self._batch_size, self._device, self._names)
-
-    def _index(self, index: Index) -> Self:
-        return self._plain()._index(index)  # type: ignore[return-value]
-
     def _assign(self, index: Index, value: Any) -> None:
         # the rows of rows may be copies, so they are changed and written back
         rows = self._plain().clone()
@@ -195,11 +160,6 @@ class _SubTensorDict(TensorDictBase):
 
     def pin_memory(self, num_threads: int | None = None, inplace: bool = False) -> Self:
         raise RuntimeError(f"Cannot pin memory of a {type(self).__name__}: pin that of the parent tensordict instead.")
-
-    def rename_key_(self, old_key: Key, new_key: Key, safe: bool = False) -> Self:
-        """Moves the whole entry of the parent, in all its rows."""
-        self._source.rename_key_(old_key, new_key, safe)
-        return self
 
     def contiguous(self, *, canonical: bool = False, inplace: bool = False) -> Self:
         """Contiguous copies of the rows, not in place: the rows of the parent stay where they are."""

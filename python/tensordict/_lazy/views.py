@@ -6,7 +6,7 @@ makes of the value. So new entries of the view are new entries of the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 
@@ -17,17 +17,15 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.waist import change_other, own_leaves, refill, transform
-from tensordict._td import TensorDict
 from tensordict._types import Names, TensorCollection
-from tensordict.base import TensorDictBase
+from tensordict._view import View
 
 
-class _CustomOpTensorDict(TensorDictBase):
+class _CustomOpTensorDict(View):
     """A view of `source`: `forward` leads from its entries to those of the view, `backward` the other way."""
 
     __slots__ = ("__weakref__", "_backward", "_extra", "_forward", "_kwargs", "_source")
 
-    _is_view = True
     _op = ""
 
     def __init__(self, source: Any, forward: Change, backward: Change, kwargs: dict[str, Any]) -> None:
@@ -40,15 +38,6 @@ class _CustomOpTensorDict(TensorDictBase):
     @property
     def _batch_size(self) -> Size:
         return self._forward.shape(self._source.batch_size)
-
-    @property
-    def _device(self) -> torch.device | None:
-        device: torch.device | None = self._source.device
-        return device
-
-    @property
-    def _is_locked(self) -> bool:
-        return bool(self._source.is_locked)
 
     @property
     def _names(self) -> Names:
@@ -80,33 +69,8 @@ class _CustomOpTensorDict(TensorDictBase):
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         self._source._write_str(key, self._under(value), non_blocking)
 
-    def _del_str(self, key: str) -> None:
-        self._source._del_str(key)
-
     def _below(self) -> Any:
         return self._plain()._below()
-
-    def _rebuild(
-        self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
-    ) -> TensorDict:
-        plain = {key: value._plain() if isinstance(value, _CustomOpTensorDict) else value for key, value in fields.items()}
-        return TensorDict._new(plain, batch_size, device, names)
-
-    def _parts(self) -> Iterable[Any]:
-        return self._fields().values()
-
-    def _parts_of(self, other: Any) -> list[Any]:
-        return self._plain()._parts_of(other)
-
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        return self._plain()._from_parts(parts, change)  # type: ignore[return-value]
-
-    def _plain(self) -> TensorDict:
-        """A plain tensordict of what the view shows."""
-        return self._rebuild(self._fields(), self._batch_size, self._device, self._names)
-
-    def _index(self, index: Index) -> Self:
-        return self._plain()._index(index)  # type: ignore[return-value]
 
     def _assign(self, index: Index, value: Any) -> None:
         plain = self._plain()
@@ -149,10 +113,6 @@ class _CustomOpTensorDict(TensorDictBase):
 
     def _again(self, source: Any) -> Self:
         return type(self)(source, self._forward, self._backward, self._kwargs)
-
-    def rename_key_(self, old_key: Any, new_key: Any, safe: bool = False) -> Self:
-        self._source.rename_key_(old_key, new_key, safe)
-        return self
 
     def clone(self, recurse: bool = True, **kwargs: Any) -> Any:
         """A plain copy; without `recurse`, the same view of a shallow copy of the source."""
