@@ -6,6 +6,7 @@ import copy
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -321,6 +322,30 @@ def test_each_block_starts_without_gradient_or_hooks() -> None:
             net(torch.ones(2)).sum().backward()
             assert torch.equal(net.weight.grad, torch.ones(1, 2))
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda weight, note: weight.register_post_accumulate_grad_hook(note),
+        lambda weight, note: weight.register_hook(note),
+        lambda weight, note: setattr(weight, "grad", torch.ones(1, 2)),
+        lambda weight, note: weight.requires_grad_(False),
+    ],
+    ids=["hook after accumulation", "hook", "gradient", "flag"],
+)
+def test_a_parameter_that_was_used_is_not_used_again(use: Callable[[nn.Parameter, Callable[..., None]], object]) -> None:
+    net = nn.Linear(2, 1)
+    values = zeros(net)
+    calls: list[object] = []
+    with values.to_module(net):
+        use(net.weight, calls.append)
+    with values.to_module(net):
+        assert net.weight.requires_grad
+        assert net.weight.grad is None
+        net(torch.ones(2)).sum().backward()
+        assert torch.equal(net.weight.grad, torch.ones(1, 2))
+    assert not calls
 
 
 def test_graphs_of_an_earlier_block_are_another_parameters() -> None:

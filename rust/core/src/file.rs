@@ -10,8 +10,9 @@ use crate::ragged::RaggedSchema;
 use crate::reader;
 use crate::schedule;
 use crate::schema::LeafSchema;
-pub use crate::transaction::Source;
-use crate::transaction::{self, COMMITTED, Changes, Folder, Redirects, STAGING, Write};
+use crate::transaction::{self, COMMITTED, Changes, Folder, Redirects, STAGING};
+pub use crate::writer::Source;
+use crate::writer::Write;
 use crate::{Error, Result};
 
 /// How often saving starts anew because another writer made or removed the folder meanwhile.

@@ -17,5 +17,6 @@ pub mod schedule;
 pub mod schema;
 pub mod transaction;
 pub mod tree;
+mod writer;
 
 pub use error::{Error, Result};

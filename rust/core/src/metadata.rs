@@ -16,6 +16,8 @@ use crate::ragged::RaggedSchema;
 use crate::schema::{DType, LeafSchema};
 use crate::{Error, Result};
 
+mod text;
+
 /// Name of the metadata file of a level.
 pub const META: &str = "meta.json";
 /// What the name of a tensor's file ends with.
@@ -100,25 +102,6 @@ impl Metadata {
     /// # Errors
     /// The text is no JSON object, its version is too new, or an entry is not what it must be.
     pub fn parse(text: &[u8], path: &Path) -> Result<Self> {
-        Self::from_object(Self::object(text, path)?, path)
-    }
-
-    /// The JSON object that a text is.
-    ///
-    /// # Errors
-    /// It is none.
-    pub fn object(text: &[u8], path: &Path) -> Result<Map<String, Value>> {
-        serde_json::from_slice(text).map_err(|source| Error::Json {
-            path: path.into(),
-            source,
-        })
-    }
-
-    /// Reads the object in the file `path`.
-    ///
-    /// # Errors
-    /// As [`Metadata::parse`].
-    pub fn from_object(object: Map<String, Value>, path: &Path) -> Result<Self> {
         let mut meta = Self {
             kind: String::new(),
             class: None,
@@ -126,11 +109,16 @@ impl Metadata {
             shape: None,
             device: None,
             names: None,
-            entries: Vec::with_capacity(object.len()),
+            entries: Vec::new(),
             rest: Map::new(),
         };
-        for (key, value) in object {
-            meta.take(key, value, path)?;
+        match text::Entries::of(text) {
+            Some(entries) => meta.take_all(entries, path)?,
+            None => {
+                for (key, value) in Self::object(text, path)? {
+                    meta.take(key, value, path)?;
+                }
+            }
         }
         if meta.kind.is_empty() {
             return Err(Error::Metadata {
@@ -141,6 +129,30 @@ impl Metadata {
             });
         }
         Ok(meta)
+    }
+
+    /// The JSON object that a text is.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn object(text: &[u8], path: &Path) -> Result<Map<String, Value>> {
+        serde_json::from_slice(text).map_err(|source| not_json(source, path))
+    }
+
+    /// Puts entries where they belong. Plain leaves are read as what they are, all else as JSON values.
+    fn take_all(&mut self, entries: text::Entries<'_>, path: &Path) -> Result<()> {
+        self.entries.reserve(entries.0.len());
+        for (key, text) in entries.0 {
+            if !RESERVED.contains(&key.as_str())
+                && let Some(leaf) = text::leaf(text)
+            {
+                self.entries.push((key, Entry::Leaf(leaf)));
+            } else {
+                let value = serde_json::from_str(text.get()).map_err(|source| not_json(source, path))?;
+                self.take(key, value, path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts one entry of the object where it belongs.
@@ -218,10 +230,7 @@ impl Metadata {
     /// # Errors
     /// Never for what this crate makes; the serializer's own error otherwise.
     pub fn to_json(&self, path: &Path) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|source| Error::Json {
-            path: path.into(),
-            source,
-        })
+        serde_json::to_vec(self).map_err(|source| not_json(source, path))
     }
 }
 
@@ -346,6 +355,13 @@ pub(crate) fn unexpected(path: &Path, field: &str, wanted: &'static str, found: 
     }
 }
 
+fn not_json(source: serde_json::Error, path: &Path) -> Error {
+    Error::Json {
+        path: path.into(),
+        source,
+    }
+}
+
 /// How keys become names of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Naming {
@@ -434,6 +450,38 @@ mod tests {
         ] {
             assert_eq!(Naming::Robust.name(key), name);
             assert!(is_plain_name(&Naming::Robust.name(key)));
+        }
+    }
+
+    #[test]
+    fn entries_read_as_text_are_those_read_as_values() {
+        let entries = [
+            r#"{"shape": [3, 0], "dtype": "torch.int64"}"#,
+            r#"{"device": null, "shape": [], "dtype": "float32", "is_nested": false}"#,
+            r#"{"shape": [1], "shape": [2], "dtype": "torch.int8"}"#,
+            r#"{"shape": [1], "dtype": "torch\u002eint8"}"#,
+            r#"{"shape": [1], "dtype": "torch.int8", "more": [1, {"a": 2}]}"#,
+            r#"{"shape": [18446744073709551615], "dtype": "torch.int8"}"#,
+            r#"{"shape": [-1], "dtype": "torch.int8"}"#,
+            r#"{"shape": [1.5], "dtype": "torch.int8"}"#,
+            r#"{"shape": [1], "dtype": "torch.int9"}"#,
+            r#"{"shape": [1], "dtype": "torch.int8", "is_nested": 3}"#,
+            r#"{"type": "TensorDict"}"#,
+            r#"{"is_nested": true}"#,
+            "[1, 2]",
+            "null",
+        ];
+        for entry in entries {
+            for key in ["a", "_names", "device", "x\\u0041"] {
+                let text = format!(r#"{{"{key}": {entry}, "shape": [], "_type": "T"}}"#);
+                let path = Path::new("meta.json");
+                let quick = Metadata::parse(text.as_bytes(), path);
+                // The same file with a key twice is read as a value.
+                let twice = text.replacen('{', r#"{"_type": "U", "#, 1);
+                let slow = Metadata::parse(twice.as_bytes(), path);
+                let plain = |found: Result<Metadata>| found.map_err(|error| error.to_string());
+                assert_eq!(plain(quick), plain(slow), "{text}");
+            }
         }
     }
 

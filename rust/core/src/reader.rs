@@ -7,7 +7,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use rustix::io::Errno;
 
-use crate::memmap::{self, Map, Mode};
+use crate::memmap::{self, Map, Mode, Part};
 use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
 use crate::ragged::RaggedSchema;
 use crate::schedule;
@@ -253,6 +253,16 @@ impl Described {
     }
 }
 
+/// The file of a leaf, relative to the folder, and its memory.
+type Mapped = (String, Option<Map>);
+
+/// The file of a leaf, opened and checked.
+struct LeafFile {
+    file: File,
+    mode: Mode,
+    part: Part,
+}
+
 struct Reader<'a> {
     folder: &'a Folder,
     redirects: Redirects,
@@ -268,19 +278,16 @@ impl Reader<'_> {
             .iter()
             .map(|level| level.meta.version.is_none())
             .collect();
-        let maps: Result<Vec<(String, Option<Map>)>> = tree
+        let maps: Result<Vec<Vec<Mapped>>> = tree
             .leaves
-            .par_iter()
-            .with_min_len(16)
-            .map(|leaf| {
-                self.map(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
-                    .map_err(|error| error.at_key(&tree.keys(leaf.level, &leaf.key)))
-            })
+            .par_chunks(schedule::open_files())
+            .map(|leaves| self.map_all(&tree, leaves, &tolerant))
             .collect();
-        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps?) {
+        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps?.into_iter().flatten()) {
             leaf.file = file;
             leaf.map = map;
         }
+        memmap::tie(tree.leaves.iter_mut().filter_map(|leaf| leaf.map.as_mut()));
         let mut ragged = std::mem::take(&mut tree.ragged);
         for leaf in &mut ragged {
             let level = leaf.files[0].level;
@@ -298,14 +305,14 @@ impl Reader<'_> {
         };
         let mut contents = Vec::with_capacity(parts.len());
         for part in &mut *parts {
-            (part.file, part.map) = self.map(folder, part, tolerant)?;
+            (part.file, part.map) = self.find_and_map(folder, part, tolerant)?;
             contents.push(self.content(part)?);
         }
         let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
         let name = self.options.naming.name(&values.key);
         let path = self.folder.full(folder).join(format!("{name}{LEAF_SUFFIX}"));
         values.schema = leaf.schema.values(&contents, &path)?;
-        (values.file, values.map) = self.map(folder, values, tolerant)?;
+        (values.file, values.map) = self.find_and_map(folder, values, tolerant)?;
         Ok(())
     }
 
@@ -473,8 +480,41 @@ impl Reader<'_> {
         }
     }
 
-    /// Checks the file of a leaf and maps it, if that is asked for. A leaf without elements needs no file.
-    fn map(&self, folder: &str, leaf: &Leaf, tolerant: bool) -> Result<(String, Option<Map>)> {
+    /// Maps the files of some leaves: all are opened, then all are mapped, by one thread at a time. The system lets one
+    /// thread of a process change its memory map, and others that want to would wait where they could open files.
+    fn map_all(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
+        let at_key = |error: Error, leaf: &Leaf| error.at_key(&tree.keys(leaf.level, &leaf.key));
+        let found: Result<Vec<_>> = leaves
+            .iter()
+            .map(|leaf| {
+                self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
+                    .map_err(|error| at_key(error, leaf))
+            })
+            .collect();
+        let found = found?;
+        let turn = memmap::turn();
+        let mut opened = Vec::with_capacity(found.len());
+        let maps: Result<Vec<_>> = leaves
+            .iter()
+            .zip(found)
+            .map(|(leaf, (name, file))| {
+                let map = file
+                    .map(|file| {
+                        let map = self.map(&name, &file);
+                        opened.push(file);
+                        map
+                    })
+                    .transpose()
+                    .map_err(|error| at_key(error, leaf))?;
+                Ok((name, map))
+            })
+            .collect();
+        drop(turn);
+        maps
+    }
+
+    /// Finds the file of a leaf and checks it. A leaf without elements needs none.
+    fn find(&self, folder: &str, leaf: &Leaf, tolerant: bool) -> Result<(String, Option<LeafFile>)> {
         let bytes = leaf.schema.bytes()?;
         if bytes == 0 {
             return Ok((String::new(), None));
@@ -486,13 +526,25 @@ impl Reader<'_> {
                 errno => Error::io("open", &path, errno),
             })?;
             // What older versions wrote may be longer.
-            let map = if tolerant {
-                memmap::from_file_at_offset(&file, &path, 0, bytes, mode)?
+            let part = if tolerant {
+                Part::at_offset(&file, &path, 0, bytes)?
             } else {
-                memmap::from_file(&file, &path, bytes, mode)?
+                Part::whole(&file, &path, bytes)?
             };
-            Ok(self.options.map.then_some(map))
+            Ok(self.options.map.then_some(LeafFile { file, mode, part }))
         })
+    }
+
+    fn map(&self, relative: &str, found: &LeafFile) -> Result<Map> {
+        found
+            .part
+            .map(&found.file, || self.folder.full(relative), found.mode)
+    }
+
+    fn find_and_map(&self, folder: &str, leaf: &Leaf, tolerant: bool) -> Result<Mapped> {
+        let (relative, found) = self.find(folder, leaf, tolerant)?;
+        let map = found.map(|file| self.map(&relative, &file)).transpose()?;
+        Ok((relative, map))
     }
 
     /// The bytes of a leaf whose file was checked.

@@ -59,6 +59,14 @@ pub fn install<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     }
 }
 
+/// Number of files that all threads together have open where they open many: few beside the usual limit of 1024.
+const OPEN_FILES: usize = 256;
+
+/// Number of files that one thread opens before it goes on with them.
+pub(crate) fn open_files() -> usize {
+    (OPEN_FILES / threads()).clamp(1, 64)
+}
+
 /// A stretch of one item of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {

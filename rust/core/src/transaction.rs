@@ -10,17 +10,17 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use rustix::fs::{AtFlags, FlockOperation, Mode as Permissions, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::memmap::{self, Map, Mode};
+use crate::memmap::Map;
 use crate::metadata::is_inside;
+use crate::writer::{Source, Write, Writer};
 use crate::{Error, Result};
 
 /// Folder of changes that do not count yet.
@@ -31,47 +31,6 @@ pub const COMMITTED: &str = ".tensordict-committed";
 const JOURNAL: &str = "journal.json";
 /// Longest name of a file on the usual file systems.
 const LONGEST_NAME: usize = 255;
-
-/// What a new file holds.
-#[derive(Debug, Clone)]
-pub enum Source<'a> {
-    /// These bytes.
-    Bytes(&'a [u8]),
-    /// Bytes that were made for it.
-    Owned(Vec<u8>),
-    /// That many zero bytes, with their space reserved.
-    Zeros(u64),
-}
-
-impl Source<'_> {
-    /// Number of bytes.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Owned(bytes) => bytes.len() as u64,
-            Self::Zeros(bytes) => *bytes,
-        }
-    }
-
-    /// Whether there are no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// One new file.
-#[derive(Debug, Clone)]
-pub(crate) struct Write<'a> {
-    /// Where it goes, relative to the folder.
-    pub(crate) target: String,
-    pub(crate) source: Source<'a>,
-    /// Whether a map of it is wanted.
-    pub(crate) map: bool,
-    /// Key path that errors name; none for metadata.
-    pub(crate) key: Vec<String>,
-}
 
 /// Changes to one folder.
 #[derive(Debug, Default)]
@@ -115,6 +74,12 @@ impl Journal {
 pub(crate) struct Folder {
     fd: OwnedFd,
     pub(crate) path: PathBuf,
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// Files that are elsewhere until a committed change is carried out: place in the folder to place of the new file.
@@ -185,10 +150,6 @@ impl Folder {
 
     pub(crate) fn stat(&self, relative: &str) -> Result<rustix::fs::Stat, Errno> {
         rustix::fs::statat(&self.fd, relative, AtFlags::empty())
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     fn sync(&self) -> Result<()> {
@@ -381,10 +342,15 @@ impl Folder {
 
     fn stage(&self, changes: Changes<'_>, durable: bool) -> Result<(Journal, Vec<Option<Map>>)> {
         let staging = Self::open(&self.full(STAGING))?;
+        let writer = |folder, root| Writer {
+            folder,
+            root,
+            durable,
+        };
         let names: Vec<String> = (0..changes.writes.len())
             .map(|number| number.to_string())
             .collect();
-        let maps = write_all(&staging, &names, &changes.writes, &self.path, durable)?;
+        let maps = writer(&staging, &self.path).write_all(&names, &changes.writes)?;
         let places = changes.writes.into_iter().map(|write| write.target);
         let journal = Journal {
             remove_files: changes.removed_files,
@@ -404,7 +370,7 @@ impl Folder {
             map: false,
             key: Vec::new(),
         };
-        write_one(&staging, JOURNAL, &write, &path, durable)?;
+        writer(&staging, &staging.path).write(&[JOURNAL.to_owned()], &[write])?;
         if durable {
             staging.sync()?;
         }
@@ -445,60 +411,6 @@ fn is_read_only(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
     )
-}
-
-/// Writes all files under their `names` in `folder`, in parallel. Errors name the place below `root`.
-fn write_all(
-    folder: &Folder,
-    names: &[String],
-    writes: &[Write<'_>],
-    root: &Path,
-    durable: bool,
-) -> Result<Vec<Option<Map>>> {
-    names
-        .par_iter()
-        .zip(writes)
-        .with_min_len(16)
-        .map(|(name, write)| {
-            let path = root.join(&write.target);
-            write_one(folder, name, write, &path, durable).map_err(|error| {
-                if write.key.is_empty() {
-                    error
-                } else {
-                    error.at_key(&write.key)
-                }
-            })
-        })
-        .collect()
-}
-
-/// Writes one new file, with `write` and not through a map: a full disk is then an error and not a signal.
-fn write_one(
-    folder: &Folder,
-    name: &str,
-    write: &Write<'_>,
-    path: &Path,
-    durable: bool,
-) -> Result<Option<Map>> {
-    let fail = |source: io::Error| Error::io("write", path, source);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let permissions = Permissions::from_raw_mode(0o666);
-    let mut file = rustix::fs::openat(folder.as_fd(), name, flags, permissions)
-        .map(File::from)
-        .map_err(|errno| Error::io("create", path, errno))?;
-    match &write.source {
-        Source::Bytes(bytes) => file.write_all(bytes).map_err(fail)?,
-        Source::Owned(bytes) => file.write_all(bytes).map_err(fail)?,
-        Source::Zeros(bytes) => memmap::reserve(&file, path, *bytes)?,
-    }
-    if durable {
-        file.sync_all().map_err(fail)?;
-    }
-    let bytes = write.source.len();
-    write
-        .map
-        .then(|| memmap::from_file(&file, path, bytes, Mode::ReadWrite))
-        .transpose()
 }
 
 /// Name of the folder beside `path` in which a new `path` is made.
@@ -569,11 +481,16 @@ fn fill(folder: &Folder, path: &Path, changes: &Changes<'_>, durable: bool) -> R
     };
     empty().map_err(|source| Error::io("remove", &folder.path, source))?;
     for name in &changes.folders {
-        rustix::fs::mkdirat(folder.as_fd(), name, Permissions::from_raw_mode(0o777))
+        rustix::fs::mkdirat(folder, name, Permissions::from_raw_mode(0o777))
             .map_err(|errno| Error::io("create", path.join(name), errno))?;
     }
     let names: Vec<String> = changes.writes.iter().map(|write| write.target.clone()).collect();
-    let maps = write_all(folder, &names, &changes.writes, path, durable)?;
+    let writer = Writer {
+        folder,
+        root: path,
+        durable,
+    };
+    let maps = writer.write_all(&names, &changes.writes)?;
     if durable {
         for name in &changes.folders {
             Folder::open(&folder.full(name))?.sync()?;

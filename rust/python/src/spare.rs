@@ -9,13 +9,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, is_apart_from_autograd, is_same_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, is_same_memory};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
     requires_grad: Attribute,
     grad: Attribute,
     hooks: Attribute,
+    later_hooks: Attribute,
     /// Whether the references of a tensor's object count those that torch's own code holds.
     counts_all: bool,
 }
@@ -29,16 +30,22 @@ impl Questions {
             requires_grad: getter("requires_grad")?,
             grad: getter("grad")?,
             hooks: getter("_backward_hooks")?,
+            later_hooks: getter("_post_accumulate_grad_hooks")?,
             counts_all: counts_all(py)?,
         })
     }
 
     /// Whether a tensor requires a gradient.
-    pub(crate) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if is_apart_from_autograd(tensor)? {
-            return Ok(false);
+    pub(crate) fn requires_grad(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        gradients: Gradients<'_>,
+    ) -> PyResult<bool> {
+        match gradients.of(tensor) {
+            Gradient::Never => Ok(false),
+            Gradient::Wanted | Gradient::Used => Ok(true),
+            Gradient::Unclear => Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true))),
         }
-        Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true)))
     }
 }
 
@@ -152,7 +159,12 @@ impl Spare {
     }
 
     /// Whether the parameter is as if it had just been made; this spare must hold the only reference that is known.
-    pub(crate) fn is_pristine(&self, py: Python<'_>, questions: &Questions) -> PyResult<bool> {
+    pub(crate) fn is_pristine(
+        &self,
+        py: Python<'_>,
+        questions: &Questions,
+        gradients: Gradients<'_>,
+    ) -> PyResult<bool> {
         let parameter = self.parameter.bind(py);
         Ok(references(parameter) == 1
             && (questions.counts_all
@@ -160,15 +172,27 @@ impl Spare {
                     .call_method0(intern!(py, "_use_count"))?
                     .extract::<usize>()?
                     == 1)
-            && self.is_as_made(parameter, questions)?)
+            && self.is_as_made(parameter, questions, gradients)?)
     }
 
-    fn is_as_made(&self, parameter: &Bound<'_, PyAny>, questions: &Questions) -> PyResult<bool> {
-        if !self.requires_grad && is_apart_from_autograd(parameter)? {
-            return Ok(true);
+    fn is_as_made(
+        &self,
+        parameter: &Bound<'_, PyAny>,
+        questions: &Questions,
+        gradients: Gradients<'_>,
+    ) -> PyResult<bool> {
+        match gradients.of(parameter) {
+            Gradient::Never => Ok(!self.requires_grad),
+            Gradient::Wanted => Ok(self.requires_grad),
+            Gradient::Used => Ok(false),
+            Gradient::Unclear => {
+                for asked in [&questions.grad, &questions.hooks, &questions.later_hooks] {
+                    if !asked.get(parameter)?.is_none() {
+                        return Ok(false);
+                    }
+                }
+                Ok(questions.requires_grad(parameter, gradients)? == self.requires_grad)
+            }
         }
-        Ok(questions.grad.get(parameter)?.is_none()
-            && questions.hooks.get(parameter)?.is_none()
-            && questions.requires_grad(parameter)? == self.requires_grad)
     }
 }

@@ -17,6 +17,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use crate::spare::{ByAddress, Questions, Spare, spares};
+use crate::tensor::Gradients;
 
 /// Deeper nesting of modules than this is taken for a cycle.
 const DEEPEST: usize = 500;
@@ -302,6 +303,7 @@ fn fields<'py>(node: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, P
 struct Planner<'py> {
     py: Python<'py>,
     names: &'py Names,
+    gradients: Gradients<'py>,
     /// Whether parameters stay parameters and buffers stay buffers, whatever the values are.
     preserve: bool,
     /// Whether plain tensors become parameters: not inside functorch, whose tensors cannot be wrapped.
@@ -457,8 +459,8 @@ impl<'py> Planner<'py> {
             return Ok(None);
         }
         let (wanted, has) = (
-            self.names.questions.requires_grad(old)?,
-            self.names.questions.requires_grad(value)?,
+            self.names.questions.requires_grad(old, self.gradients)?,
+            self.names.questions.requires_grad(value, self.gradients)?,
         );
         let fits = if self.names.is_parameter(value)? {
             has == wanted
@@ -473,7 +475,7 @@ impl<'py> Planner<'py> {
         self.names.make_subclass.bind(self.py).call1((
             &self.names.tensor,
             value,
-            self.names.questions.requires_grad(value)?,
+            self.names.questions.requires_grad(value, self.gradients)?,
         ))
     }
 
@@ -622,12 +624,13 @@ impl Plan {
 
     /// Keeps the parameters that were made and that nobody has used.
     fn keep_spares(&mut self, py: Python<'_>, names: &Names) -> PyResult<()> {
+        let gradients = Gradients::open(py)?;
         let mut kept = Vec::with_capacity(self.slots.len());
         for slot in &mut self.slots {
             let Some(spare) = slot.spare.take() else { continue };
             // From here on the spare holds the only reference that is known.
             slot.after = slot.source.clone_ref(py);
-            if spare.is_pristine(py, &names.questions)? {
+            if spare.is_pristine(py, &names.questions, gradients)? {
                 kept.push((slot.source.as_ptr() as usize, spare));
             }
         }
@@ -708,6 +711,7 @@ pub(crate) fn swap_in(node: &Bound<'_, PyAny>, module: &Bound<'_, PyAny>, preser
     let mut planner = Planner {
         py,
         names,
+        gradients: Gradients::open(py)?,
         preserve,
         wrap: names.functorch_level.bind(py).call0()?.is_none(),
         plan: Plan::default(),

@@ -27,6 +27,7 @@ use pyo3::types::{PyDict, PyList, PyType};
 use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 
 pub(crate) use self::attribute::Attribute;
+pub(crate) use self::direct::Gradient;
 use self::direct::{Direct, Places};
 pub(crate) use self::make::{Maker, Output};
 
@@ -228,6 +229,14 @@ impl Torch {
             let _ = self.places.set(found);
         }
         Ok(())
+    }
+
+    /// Where tensors have their fields, if that is known or can be found out now.
+    fn places(&self, py: Python<'_>) -> PyResult<Option<&Places>> {
+        if self.places.get().is_none() && self.is_quiet(py)? {
+            self.look_for_places(py)?;
+        }
+        Ok(self.places.get().and_then(Option::as_ref))
     }
 
     /// Whether nothing that is active in this thread would see, or change, what torch does: a mode, a functorch
@@ -433,14 +442,7 @@ impl<'py> Shapes<'py> {
         let Some(torch) = Torch::get(py)? else {
             return Ok(None);
         };
-        if torch.places.get().is_none() && torch.is_quiet(py)? {
-            torch.look_for_places(py)?;
-        }
-        Ok(torch
-            .places
-            .get()
-            .and_then(Option::as_ref)
-            .map(|places| Self { places }))
+        Ok(torch.places(py)?.map(|places| Self { places }))
     }
 
     /// The sizes of `object`; `None` where it is not a plain dense CPU tensor.
@@ -491,13 +493,27 @@ struct Borrowed {
     no_grad: bool,
 }
 
-/// Whether `tensor` is known never to have had to do with a gradient: then it requires none, and has neither gradient nor
-/// hooks. False also where that is not known.
-pub(crate) fn is_apart_from_autograd(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(torch) = Torch::get(tensor.py())? else {
-        return Ok(false);
-    };
-    Ok(torch.borrow(tensor).is_some_and(|borrowed| borrowed.no_grad))
+/// What plain dense CPU tensors say of their gradients.
+#[derive(Clone, Copy)]
+pub(crate) struct Gradients<'py>(Option<&'py Places>);
+
+impl<'py> Gradients<'py> {
+    pub(crate) fn open(py: Python<'py>) -> PyResult<Self> {
+        let torch = Torch::get(py)?;
+        Ok(Self(torch.map(|torch| torch.places(py)).transpose()?.flatten()))
+    }
+
+    /// What `object` says, as far as that is known without asking torch.
+    #[inline]
+    pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> Gradient {
+        match self.0 {
+            // SAFETY: an object of a plain type is a tensor, and it is alive.
+            Some(places) if is_plain_type(object) => unsafe {
+                places.gradient(object.as_ptr().cast_const().cast())
+            },
+            _ => Gradient::Unclear,
+        }
+    }
 }
 
 impl Torch {

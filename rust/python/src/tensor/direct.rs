@@ -2,9 +2,9 @@
 //!
 //! A call of torch's exchange function and one for the gradient take some 90 ns a leaf, which is most of what a stack of
 //! many small leaves costs. The same facts are six loads from the tensor object. Their places are private to torch, so
-//! none is assumed: [`Places::find`] looks for them in tensors whose addresses, sizes, dtype and dispatch keys Python
-//! tells, wants exactly one place for each, then compares what it reads of several dozen other tensors with what the
-//! exchange function says of them. Any doubt, and tensors are read through the exchange functions alone, as they are
+//! none is assumed: [`Places::find`] looks for them in tensors whose addresses, sizes, dtype, gradient and dispatch keys
+//! Python tells, wants exactly one place for each, then compares what it reads of several dozen other tensors with what
+//! the exchange function says of them. Any doubt, and tensors are read through the exchange functions alone, as they are
 //! where `TD_DIRECT_READS=0` is set. The places cannot change afterwards: they are compiled into the torch that is loaded.
 //!
 //! Only tensors whose dispatch keys are those of a dense CPU tensor, neither lazily negated or conjugated nor wrapped by a
@@ -20,6 +20,8 @@ use super::{CPU, Code, DlTensor};
 const IMPL_WORDS: usize = 22;
 /// The same for a storage's implementation.
 const STORAGE_WORDS: usize = 7;
+/// The same for what autograd knows of a tensor, in bytes.
+const AUTOGRAD_BYTES: usize = 136;
 /// Sizes, then strides, are kept inside the object up to this many dimensions.
 const INLINE_DIMS: usize = 5;
 /// Numbers that torch gives dtypes are below this.
@@ -79,6 +81,32 @@ pub(super) struct Places {
     plain: usize,
     /// What `DLPack` calls the dtype of each number.
     codes: [Option<Code>; DTYPES],
+    /// Places that have to do with a gradient, if they were found.
+    gradient: Option<GradientPlaces>,
+}
+
+/// Places of what has to do with a gradient.
+struct GradientPlaces {
+    /// In what autograd knows, in bytes: whether it is a leaf that requires a gradient.
+    required: usize,
+    /// In the same, in words: the gradient, and what is there where there is none.
+    grad: usize,
+    no_grad: usize,
+    /// In the Python object: two dicts of hooks.
+    hooks: [usize; 2],
+}
+
+/// What a tensor says of its gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gradient {
+    /// It has never had to do with one.
+    Never,
+    /// It is a leaf that requires one, has none so far and no hooks.
+    Wanted,
+    /// It is a leaf that requires one, and has one or hooks.
+    Used,
+    /// Anything else.
+    Unclear,
 }
 
 /// What a tensor says of itself.
@@ -155,9 +183,12 @@ impl Places {
         let probes = Probes {
             torch: py.import("torch")?,
         };
-        let Some(places) = Self::search(&probes, &known)? else {
+        let Some(mut places) = Self::search(&probes, &known)? else {
             return Ok(None);
         };
+        if !places.follows(&probes)? {
+            places.gradient = None;
+        }
         for dtype in NAMES {
             for shape in [&[][..], &[6], &[0, 2], &[2, 1, 3, 1, 2], &[1, 1, 1, 1, 1, 2]] {
                 let tensor = probes.tensor(shape, dtype)?;
@@ -170,6 +201,23 @@ impl Places {
             }
         }
         Ok(Some(places))
+    }
+
+    /// Whether what is read of a gradient follows what is done to a tensor.
+    fn follows(&self, probes: &Probes<'_>) -> PyResult<bool> {
+        let py = probes.torch.py();
+        let tensor = probes.tensor(&[4], "float64")?;
+        // SAFETY: a tensor, just made.
+        let says = |wanted: Gradient| unsafe { self.gradient(address(&tensor)) } == wanted;
+        let never = says(Gradient::Never);
+        tensor.call_method1("requires_grad_", (true,))?;
+        let wanted = says(Gradient::Wanted);
+        tensor.setattr("grad", probes.tensor(&[4], "float64")?)?;
+        let used = says(Gradient::Used);
+        tensor.setattr("grad", py.None())?;
+        let again = says(Gradient::Wanted);
+        tensor.call_method1("requires_grad_", (false,))?;
+        Ok(never && wanted && used && again && says(Gradient::Unclear))
     }
 
     /// Whether the same is read of a tensor as is known of it; also where too many dimensions decline it.
@@ -229,6 +277,7 @@ impl Places {
         else {
             return Ok(None);
         };
+        let gradient = GradientPlaces::find(probes, autograd, object_words)?;
         Ok(Some(Self {
             implementation,
             storage,
@@ -240,7 +289,38 @@ impl Places {
             data,
             plain,
             codes,
+            gradient,
         }))
+    }
+
+    /// What the tensor at this address says of its gradient.
+    ///
+    /// # Safety
+    /// As for [`Self::read`].
+    #[inline]
+    pub(super) unsafe fn gradient(&self, object: *const usize) -> Gradient {
+        // SAFETY: the caller promises a tensor. What autograd knows of it lives as long as the tensor, is never exchanged,
+        // and is read only where it is there.
+        unsafe {
+            let implementation = word(object, self.implementation) as *const usize;
+            if implementation.is_null() || word(implementation, self.keys) != self.plain {
+                return Gradient::Unclear;
+            }
+            let known = word(implementation, self.autograd) as *const usize;
+            match &self.gradient {
+                _ if known.is_null() => Gradient::Never,
+                Some(places) if places.is_required(known) => {
+                    if word(known, places.grad) == places.no_grad
+                        && places.hooks.iter().all(|at| word(object, *at) == 0)
+                    {
+                        Gradient::Wanted
+                    } else {
+                        Gradient::Used
+                    }
+                }
+                _ => Gradient::Unclear,
+            }
+        }
     }
 
     /// What the tensor at this address says of itself; `None` where it is not dense, not on the CPU, not what its memory
@@ -282,6 +362,77 @@ impl Places {
             let no_grad = word(implementation, self.autograd) == 0;
             Some(Direct { raw, no_grad })
         }
+    }
+}
+
+impl GradientPlaces {
+    /// # Safety
+    /// The address must be that of what autograd knows of a living tensor.
+    #[inline]
+    unsafe fn is_required(&self, known: *const usize) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { known.cast::<u8>().add(self.required).read() == 1 }
+    }
+
+    /// The places, if each is found exactly once; `autograd` is that of what autograd knows of a tensor.
+    fn find(probes: &Probes<'_>, autograd: usize, object_words: usize) -> PyResult<Option<Self>> {
+        let py = probes.torch.py();
+        let tensor = probes.tensor(&[3, 2], "float32")?;
+        let wants = |wanted: bool| tensor.call_method1("requires_grad_", (wanted,));
+        wants(true)?;
+        let known = words(&tensor)?[autograd] as *const u8;
+        let bytes = || -> Vec<u8> {
+            // SAFETY: what autograd knows has at least that many bytes in all versions of torch that this runs with.
+            let byte = |at: usize| unsafe { known.add(at).read() };
+            (0..AUTOGRAD_BYTES).map(byte).collect()
+        };
+        let object = || -> Vec<usize> {
+            // SAFETY: an object has as many words as its type says.
+            let word = |at: usize| unsafe { word(address(&tensor), at) };
+            (0..object_words).map(word).collect()
+        };
+        let with = bytes();
+        wants(false)?;
+        let without = bytes();
+        wants(true)?;
+        let required = only((0..AUTOGRAD_BYTES).filter(|at| with[*at] != without[*at]))
+            .filter(|at| with[*at] == 1 && without[*at] == 0);
+        let gradient = probes.tensor(&[3, 2], "float32")?;
+        tensor.setattr("grad", &gradient)?;
+        let used = bytes();
+        tensor.setattr("grad", py.None())?;
+        let without = bytes();
+        let wanted = number(&gradient, "_cdata")?;
+        let word_of = |all: &[u8], at: usize| {
+            let word = all[at * 8..].iter().take(8).rev();
+            word.fold(0, |sum, byte| (sum << 8) | usize::from(*byte))
+        };
+        let grad = only((0..AUTOGRAD_BYTES / 8).filter(|at| word_of(&used, *at) == wanted))
+            .filter(|at| word_of(&with, *at) == word_of(&without, *at) && word_of(&with, *at) != wanted);
+        let before = object();
+        let mut hooks = [None; 2];
+        for (place, (method, name)) in hooks.iter_mut().zip([
+            ("register_hook", "_backward_hooks"),
+            (
+                "register_post_accumulate_grad_hook",
+                "_post_accumulate_grad_hooks",
+            ),
+        ]) {
+            tensor.call_method1(method, (py.import("builtins")?.getattr("id")?,))?;
+            let dict = tensor.getattr(name)?.as_ptr().addr();
+            let after = object();
+            *place = only((0..object_words).filter(|at| after[*at] == dict && before[*at] == 0));
+        }
+        let found = (required, grad, hooks[0], hooks[1]);
+        let (Some(required), Some(grad), Some(first), Some(second)) = found else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            required,
+            no_grad: word_of(&with, grad),
+            grad,
+            hooks: [first, second],
+        }))
     }
 }
 

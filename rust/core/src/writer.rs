@@ -1,0 +1,166 @@
+//! New files of a folder, many at once.
+//!
+//! The system lets one thread at a time make a file in a folder, and one thread of a process change its memory map. Threads
+//! therefore take turns, with a batch of files each, and do the rest meanwhile.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+use rustix::fs::{Mode as Permissions, OFlags};
+
+use crate::memmap::{self, Map, Mode};
+use crate::transaction::Folder;
+use crate::{Error, Result, schedule};
+
+/// Bytes after which a batch ends, so that large files are written side by side.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// Held by the thread that makes files.
+static CREATING: Mutex<()> = Mutex::new(());
+
+/// What a new file holds.
+#[derive(Debug, Clone)]
+pub enum Source<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// Bytes that were made for it.
+    Owned(Vec<u8>),
+    /// That many zero bytes, with their space reserved.
+    Zeros(u64),
+}
+
+impl Source<'_> {
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Owned(bytes) => bytes.len() as u64,
+            Self::Zeros(bytes) => *bytes,
+        }
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One new file.
+#[derive(Debug, Clone)]
+pub(crate) struct Write<'a> {
+    /// Where it goes, relative to the folder.
+    pub(crate) target: String,
+    pub(crate) source: Source<'a>,
+    /// Whether a map of it is wanted.
+    pub(crate) map: bool,
+    /// Key path that errors name; none for metadata.
+    pub(crate) key: Vec<String>,
+}
+
+/// Where files are written, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    pub(crate) folder: &'a Folder,
+    /// Errors name places below it.
+    pub(crate) root: &'a Path,
+    /// Whether what was written is on the disk before the call returns.
+    pub(crate) durable: bool,
+}
+
+impl Writer<'_> {
+    /// Writes all files under their `names`, in parallel. The maps are in the order of the files.
+    pub(crate) fn write_all(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
+        let maps: Result<Vec<_>> = batches(writes)
+            .into_par_iter()
+            .map(|batch| self.write(&names[batch.clone()], &writes[batch]))
+            .collect();
+        let mut maps: Vec<Option<Map>> = maps?.into_iter().flatten().collect();
+        memmap::tie(maps.iter_mut().flatten());
+        Ok(maps)
+    }
+
+    /// Writes a batch of files.
+    pub(crate) fn write(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
+        let each = || names.iter().zip(writes);
+        let files: Vec<File> = {
+            let _turn = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+            each()
+                .map(|(name, write)| self.create(name, write))
+                .collect::<Result<_>>()?
+        };
+        for (file, write) in files.iter().zip(writes) {
+            self.fill(file, write).map_err(|error| at_key(error, write))?;
+        }
+        let _turn = memmap::turn();
+        files
+            .iter()
+            .zip(writes)
+            .map(|(file, write)| {
+                let map = || memmap::from_file(file, &self.place(write), write.source.len(), Mode::ReadWrite);
+                write
+                    .map
+                    .then(map)
+                    .transpose()
+                    .map_err(|error| at_key(error, write))
+            })
+            .collect()
+    }
+
+    fn place(self, write: &Write<'_>) -> PathBuf {
+        self.root.join(&write.target)
+    }
+
+    fn create(self, name: &str, write: &Write<'_>) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let permissions = Permissions::from_raw_mode(0o666);
+        rustix::fs::openat(self.folder, name, flags, permissions)
+            .map(File::from)
+            .map_err(|errno| at_key(Error::io("create", self.place(write), errno), write))
+    }
+
+    /// Puts the content into a file, with `write` and not through a map: a full disk is then an error and not a signal.
+    fn fill(self, mut file: &File, write: &Write<'_>) -> Result<()> {
+        let fail = |source: io::Error| Error::io("write", self.place(write), source);
+        match &write.source {
+            Source::Bytes(bytes) => file.write_all(bytes).map_err(fail)?,
+            Source::Owned(bytes) => file.write_all(bytes).map_err(fail)?,
+            Source::Zeros(bytes) => memmap::reserve(file, &self.place(write), *bytes)?,
+        }
+        if self.durable {
+            file.sync_all().map_err(fail)?;
+        }
+        Ok(())
+    }
+}
+
+fn at_key(error: Error, write: &Write<'_>) -> Error {
+    if write.key.is_empty() {
+        error
+    } else {
+        error.at_key(&write.key)
+    }
+}
+
+/// Cuts the files into runs that are few enough to be open at once, and small enough to be dealt to threads.
+fn batches(writes: &[Write<'_>]) -> Vec<Range<usize>> {
+    let most = schedule::open_files();
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0;
+    for (number, write) in writes.iter().enumerate() {
+        match batches.last_mut() {
+            Some(batch) if batch.len() < most && bytes < BATCH_BYTES => batch.end += 1,
+            _ => {
+                batches.push(number..number + 1);
+                bytes = 0;
+            }
+        }
+        bytes += write.source.len();
+    }
+    batches
+}
