@@ -78,6 +78,21 @@ def _encode_key_for_filesystem(key: str, robust: bool = True) -> str:
     return key_file_name(key, True) if robust else key
 
 
+def _get_robust_key_setting(robust_key: bool | None) -> bool:
+    """Whether keys are percent-encoded in the names of files: they are, unless that is refused."""
+    return robust_key is not False
+
+
+def _get_robust_key_setting_with_warning(key: str, robust_key: bool | None) -> bool:
+    """The same; no key is worth a warning."""
+    return _get_robust_key_setting(robust_key)
+
+
+def _is_safe_legacy_key(key: str, *, is_collection: bool = False) -> bool:
+    """Whether the file of a key that is not encoded, or its folder if it is a collection, stays in the folder it belongs to."""
+    return not (any(mark in key for mark in "/\\:") or (is_collection and key in ("", ".", "..")))
+
+
 def _stack(
     list_of_tensordicts: Sequence[Any], dim: int = 0, *, out: Any = None, strict: bool = False, contiguous: bool = False
 ) -> Any:

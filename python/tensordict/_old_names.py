@@ -108,9 +108,12 @@ TABLE: dict[str, dict[str, str]] = {
         "_TORCH_TO_NUMPY_DTYPE_DICT": "_compat:TORCH_TO_NUMPY_DTYPE_DICT",
         "_decode_key_from_filesystem": "_compat",
         "_encode_key_for_filesystem": "_compat",
+        "_get_robust_key_setting": "_compat",
+        "_get_robust_key_setting_with_warning": "_compat",
         "_is_dataclass": "_compat:is_dataclass",
         "_is_namedtuple": "_convert.anything:is_namedtuple",
         "_is_nested_key": "_types",
+        "_is_safe_legacy_key": "_compat",
         "_is_seq_of_nested_key": "_compat:is_seq_of_nested_key",
         "_pass_through": "_kernel.unbatched:passes_through",
         "_prod": "_compat:prod",
@@ -140,6 +143,8 @@ def resolver(module: str) -> Callable[[str], Any]:
     names = TABLE[short]
 
     def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return sorted(names)
         home = names.get(name)
         if home is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")

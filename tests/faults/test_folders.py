@@ -194,6 +194,17 @@ def test_a_folder_in_itself_is_refused(tmp_path: Path) -> None:
         TensorDict.load_memmap(tmp_path / "t")
 
 
+def test_a_level_behind_a_link_is_not_written(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "n").symlink_to(elsewhere)
+    with pytest.raises(RuntimeError, match=f"a TensorDict through symlink {folder / 'n'}"):
+        sample(1.0).memmap(folder)
+    assert not list(elsewhere.iterdir())
+    assert [path.name for path in folder.iterdir()] == ["n"]
+
+
 def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     sample(1.0).memmap(folder)

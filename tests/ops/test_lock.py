@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from containers import check, leaves, named, nested, nodes, same
-from tensordict import TensorDict
+from tensordict import TensorDict, lazy_stack
 
 
 class TestLock:
@@ -256,3 +256,32 @@ def test_references_to_holders_can_be_cleared():
         node.unlock_()
     assert node.clear_refs_for_compile_().is_locked
     assert not node.unlock_().is_locked
+
+
+def test_what_holds_the_members_holds_the_stack():
+    members = [TensorDict({("a", "b"): 1.0}) for _ in range(2)]
+    stack = lazy_stack(members).lock_()
+
+    def holders(node):
+        return {id(reference()) for reference in node._lock_parents_weakrefs}
+
+    assert holders(stack["a"]) == {id(stack), *map(id, members)}
+    assert holders(members[0]["a"]) == {id(stack), id(members[0])}
+    assert holders(stack) == set()
+
+
+def test_a_stack_is_locked_with_its_members():
+    members = [TensorDict({"a": 1.0}) for _ in range(2)]
+    stack = lazy_stack(members)
+    members[0].lock_()
+    assert not stack.is_locked
+    members[1].lock_()
+    assert stack.is_locked
+    members[0].unlock_()
+    assert not stack.is_locked
+    stack.lock_()
+    with pytest.raises(RuntimeError, match="part of a locked graph"):
+        members[0].unlock_()
+    stack.is_locked = False
+    assert not members[0].is_locked
+    assert not members[1].is_locked

@@ -111,3 +111,6 @@ class set_printoptions(_DecoratorContextManager):
 
     def __exit__(self, *exc: object) -> None:
         REPR_OPTIONS.update(self._saved.pop())
+
+
+get_printoptions.__module__ = set_printoptions.__module__ = "tensordict.utils"

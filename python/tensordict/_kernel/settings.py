@@ -177,3 +177,14 @@ def capture_non_tensor_stack(allow_none: bool = False) -> bool | None:
 def list_to_stack(allow_none: bool = False) -> bool | None:
     """Whether lists become stacks of objects; with `allow_none`, None where that was not chosen."""
     return None if allow_none and not LIST_TO_STACK.chosen else LIST_TO_STACK.value
+
+
+for _option in (
+    lazy_legacy,
+    set_lazy_legacy,
+    capture_non_tensor_stack,
+    set_capture_non_tensor_stack,
+    list_to_stack,
+    set_list_to_stack,
+):
+    _option.__module__ = "tensordict.utils"

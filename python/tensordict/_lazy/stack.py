@@ -337,9 +337,19 @@ class LazyStackedTensorDict(TensorDictBase):
         self._own_lock = locked
 
     @property
-    def _is_locked(self) -> bool:
+    def is_locked(self) -> bool:
+        """Whether all members are locked. Setting it locks or unlocks."""
         members = self.tensordicts
         return all([member.is_locked for member in members]) if members else self._own_lock
+
+    @is_locked.setter
+    def is_locked(self, value: bool) -> None:
+        (self.lock_ if value else self.unlock_)()
+
+    @property
+    def _is_locked(self) -> bool | None:
+        """Whether the stack itself was locked; none where its members are as they are without it."""
+        return True if self._own_lock and self.is_locked else None
 
     @property
     def _names(self) -> Names:

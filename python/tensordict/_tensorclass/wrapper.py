@@ -169,7 +169,7 @@ class Wrapper(Waist):
 
     @property
     def _is_locked(self) -> bool:
-        return self._tensordict._is_locked
+        return bool(self._tensordict.is_locked)
 
     @property
     def _extra(self) -> dict[str, Any] | None:  # type: ignore[override]

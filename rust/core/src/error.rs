@@ -123,6 +123,13 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A level that would be written through a symbolic link, whose target is somebody else's folder.
+    #[error("refusing to write a TensorDict through symlink {}", path.display())]
+    LinkedFolder {
+        /// The link.
+        path: PathBuf,
+    },
+
     /// A size beyond the address space.
     #[error("{} cannot have {bytes} bytes: this is beyond the address space", path.display())]
     TooLarge {

@@ -277,9 +277,8 @@ impl Folder {
             let link = rustix::fs::statat(&self.fd, parent, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_symlink());
             if link {
-                return Err(Error::UnsafeName {
-                    key: parent.to_owned(),
-                    name: self.full(parent).display().to_string(),
+                return Err(Error::LinkedFolder {
+                    path: self.full(parent),
                 });
             }
         }
