@@ -645,3 +645,17 @@ def test_the_link_of_a_list_that_grew():
     assert rows._td() is None
     rows[0] = "w"
     assert td["a"] == ["x", "y"]
+
+
+def test_replace_and_match():
+    holder = NonTensorData("a", batch_size=[2], names=["k"])
+    other = holder.__replace__(data="b")
+    assert (type(other), other.data, other.batch_size, other.names) == (NonTensorData, "b", torch.Size([2]), ["k"])
+    assert holder.__replace__(batch_size=[3], names=None).batch_size == torch.Size([3])
+    with pytest.raises(AttributeError, match="'c'"):
+        holder.__replace__(c=1)
+    match other:
+        case NonTensorData(data):
+            assert data == "b"
+        case _:
+            pytest.fail("no match")

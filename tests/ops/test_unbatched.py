@@ -269,3 +269,13 @@ def test_batch_sizes_are_found_without_it():
     other = TensorDict({"a": torch.ones(4, 3), "u": UnbatchedTensor(torch.ones(7))}, [4])
     td.load_state_dict(other.state_dict())
     assert (td["u"] == 1).all()
+
+
+def test_rounding_of_one_number_and_copy():
+    one = UnbatchedTensor(torch.tensor(1.5))
+    assert (math.ceil(one), math.floor(one)) == (2, 1)
+    leaf = UnbatchedTensor(torch.ones(2), batch_size=[3])
+    copied = leaf.copy()
+    assert type(copied) is UnbatchedTensor
+    assert copied is not leaf
+    assert (copied.data_ptr(), copied.batch_size) == (leaf.data_ptr(), torch.Size([3]))

@@ -519,3 +519,34 @@ def test_torch_functions_of_several_classes():
         assert type(join([one, Below(torch.ones(2), batch_size=[2])])) is Pair
         assert type(join([one, one.to_tensordict()])) is Pair
     assert torch.stack([NonTensorData("a"), tensordict.MetaData("a")]).tolist() == ["a", "a"]
+
+
+class Sample(TensorClass):
+    a: Tensor
+    b: str = "x"
+
+
+def test_replace_shares_what_is_not_changed():
+    sample = Sample(a=torch.ones(3), batch_size=[3], names=["k"]).lock_()
+    other = sample.__replace__(b="y")
+    assert type(other) is Sample
+    assert (other.b, other.names, other.batch_size, other.is_locked) == ("y", ["k"], torch.Size([3]), False)
+    assert other.a is sample.a
+    assert sample.b == "x"
+    assert sample.__replace__(a=torch.zeros(2), batch_size=[2], names=None).a.shape == (2,)
+    with pytest.raises(AttributeError, match="attribute 'c'"):
+        sample.__replace__(c=1)
+    with pytest.raises(RuntimeError, match="batch"):
+        sample.__replace__(a=torch.zeros(2))
+    assert torch.equal(sample.a, torch.ones(3))
+
+
+def test_replace_of_frozen_ones():
+    @tensorclass(frozen=True)
+    class Frozen:
+        a: Tensor
+        b: Tensor
+
+    frozen = Frozen(torch.ones(2), torch.zeros(2), batch_size=[2])
+    assert frozen.__replace__(b=torch.ones(2)).b.sum() == 2
+    assert frozen.b.sum() == 0

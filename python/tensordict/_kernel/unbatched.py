@@ -75,15 +75,27 @@ class UnbatchedTensor(Tensor):
     def __round__(self, *digits: int) -> Any:
         return round(self._plain(), *digits)  # type: ignore[call-overload]
 
+    def __ceil__(self) -> Any:
+        return math.ceil(self._plain())
+
+    def __floor__(self) -> Any:
+        return math.floor(self._plain())
+
     def __trunc__(self) -> Any:
         return math.trunc(self._plain())  # type: ignore[arg-type]
+
+    def copy(self) -> UnbatchedTensor:
+        """A tensor of the same batch size that shares storage with this one."""
+        with torch._C.DisableTorchFunctionSubclass():
+            made = self.view_as(self).as_subclass(type(self))
+        made.batch_size = self.batch_size
+        return made
 
     def _with_batch(self, batch_size: Size) -> UnbatchedTensor:
         """The same values for another batch: the tensor itself if it is of that one already."""
         if self.batch_size == batch_size:
             return self
-        with torch._C.DisableTorchFunctionSubclass():
-            made = self.view_as(self).as_subclass(type(self))
+        made = self.copy()
         made.batch_size = batch_size
         return made
 

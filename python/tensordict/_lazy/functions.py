@@ -80,14 +80,14 @@ def _partly_dense(items: list[Any], dim: int) -> Any:
 def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
     """The dense stack of a list of tensordicts, or of the members of a lazy stack; lazy where they are unlike.
 
-    Of a tensordict that is no stack, a copy.
+    A tensordict that is no stack is returned itself.
 
     Raises:
         ValueError: a list is given without `dim`.
     """
     if isinstance(td_list, TensorCollection):
         if not td_list._stacked:  # type: ignore[attr-defined]
-            return td_list.clone()  # type: ignore[attr-defined]
+            return td_list
         dim, td_list = td_list.stack_dim, td_list.tensordicts  # type: ignore[attr-defined]
     elif dim is None:
         raise ValueError("If a list of tensordicts is provided, stack_dim must not be None")

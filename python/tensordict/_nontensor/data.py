@@ -47,6 +47,7 @@ class NonTensorDataBase(TensorClass):
     """
 
     __slots__ = ("__dict__", "_data", "_metadata")
+    __match_args__ = ("data",)
     _is_root = True
     _is_non_tensor = True
     _dict_backed = False
@@ -142,6 +143,13 @@ class NonTensorDataBase(TensorClass):
         return built(
             [NonTensorData._of(self._data, device=self.device)] * self.batch_size.numel(), self.batch_size, self._names
         )
+
+    def __replace__(self, /, **changes: Any) -> Any:
+        """A holder of another object; what `copy.replace` calls. `batch_size`, `device` and `names` can be changed too."""
+        given = {name: changes.pop(name, getattr(self, name)) for name in ("data", "batch_size", "device", "names")}
+        for name in changes:
+            getattr(self, name)  # there is no other field: this says so
+        return type(self)(given.pop("data"), **given)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

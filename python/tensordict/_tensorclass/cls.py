@@ -131,6 +131,26 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
                 return NotImplemented
         return super().__torch_function__(func, types, args, kwargs)
 
+    def __replace__(self, /, **changes: Any) -> Self:
+        """A tensorclass with some fields changed, which shares all others; what `copy.replace` calls.
+
+        `batch_size`, `device` and `names` can be changed as well.
+
+        Raises:
+            AttributeError: there is no such field.
+        """
+        schema: Any = self._schema
+        given = {
+            name: changes.pop(name, getattr(self, name))
+            for name in ("batch_size", "device", "names")
+            if name not in schema.keys
+        }
+        unknown = sorted(changes.keys() - schema.keys - set(schema.init_only))
+        if unknown:
+            raise self._no_field(unknown[0])
+        kept = {name: getattr(self, name) for name in schema.parameters if name in schema.keys}
+        return type(self)(**(kept | changes), **given)
+
     # Fields as attributes.
 
     def __setattr__(self, name: str, value: Any) -> None:
