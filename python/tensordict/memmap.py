@@ -6,7 +6,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.reduction import DupFd, ForkingPickler
 from types import EllipsisType, NoneType
 from typing import Any, SupportsIndex, cast
@@ -194,17 +194,23 @@ class MemoryMappedTensor(Tensor):
         cls, memory: Map, dtype: torch.dtype, shape: Sequence[int], filename: str | None, mode: str | None = None
     ) -> Self:
         """Makes the tensor of a whole map, unchecked: the file's absolute name, and a map of just these bytes."""
-        plain: Any = _frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
-        storage: Any = plain.untyped_storage()
-        if len(shape) != 1:
-            plain.set_(storage, 0, shape)
-        # Nobody else has these two objects yet. Assigning a class takes a twentieth of the time of `as_subclass`.
-        storage.__class__ = _MappedStorage
-        plain.__class__ = cls
-        plain._filename = storage._file = filename
-        if mode is not None:
-            plain._mode = storage._mode = mode
-        return plain
+        return next(cls._from_maps(((memory, dtype, shape, filename),), "", mode))
+
+    @classmethod
+    def _from_maps(cls, parts: Iterable[tuple[Any, ...]], root: str, mode: str | None = None) -> Iterator[Self]:
+        """Makes tensors of whole maps: each with its dtype, its shape and its file, whose name goes on from `root`."""
+        for memory, dtype, shape, file in parts:
+            plain: Any = _frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
+            storage: Any = plain.untyped_storage()
+            if len(shape) != 1:
+                plain.set_(storage, 0, shape)
+            # Nobody else has these two objects yet. Assigning a class takes a twentieth of the time of `as_subclass`.
+            storage.__class__ = _MappedStorage
+            plain.__class__ = cls
+            plain._filename = storage._file = root + file if root else file
+            if mode is not None:
+                plain._mode = storage._mode = mode
+            yield plain
 
     @classmethod
     def _from_handler(cls, handler: _FileHandler, dtype: torch.dtype, shape: Any, index: Any = None) -> Any:

@@ -175,6 +175,9 @@ def write(
         raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
     if plan.ragged:
         return plan.results(root, stored)
+    if all([memory is not None for memory, _ in stored]):
+        tensors = ((memory, leaf[2].dtype, leaf[2].shape, file) for leaf, (memory, file) in zip(plan.leaves, stored))
+        return MemoryMappedTensor._from_maps(tensors, f"{root}/")
     return (_result(leaf[2], root, *saved) for leaf, saved in zip(plan.leaves, stored))
 
 
@@ -240,8 +243,13 @@ def read(
             nodes[number] = _read_other(root, level, mode=mode, robust_key=robust_key, **options)
             continue
         fields = level[7]
+        simple = [found for found in fields.values() if _is_simple(found)]
+        mapped = MemoryMappedTensor._from_maps(simple, f"{root}/", mode)
         for key, found in fields.items():
-            fields[key] = nodes[found] if type(found) is int else _leaf(found, root, mode, structures)
+            if _is_simple(found):
+                fields[key] = next(mapped)
+            else:
+                fields[key] = nodes[found] if type(found) is int else _leaf(found, root, mode, structures)
         _fit_objects(fields, Size(level[4]))
         where = CPU if level[5] is not None else None
         node = plain_tensordict(fields, Size(level[4]), where, level[6])
@@ -257,6 +265,11 @@ def _fit_objects(fields: dict[str, Any], batch_size: Size) -> None:
         single = isinstance(value, TensorCollection) and value._is_non_tensor and not value._stacked  # type: ignore[attr-defined]
         if single and value.batch_size[: len(batch_size)] != batch_size:
             value._set_batch_size(batch_size)
+
+
+def _is_simple(found: Any) -> bool:
+    """Whether it is a leaf with elements that is not ragged."""
+    return type(found) is tuple and len(found) == 4 and found[0] is not None
 
 
 def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Structures) -> Tensor:
