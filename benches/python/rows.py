@@ -146,6 +146,97 @@ def read_rows() -> Iterator[Work]:
     yield lambda: tree(lambda leaf: leaf[index], source)
 
 
+def lazily_stacked() -> tuple[Any, list[dict[str, Any]]]:
+    """A lazy stack of a hundred tensordicts of ten leaves, and the dicts that they are of."""
+    sources = [flat() for _ in range(100)]
+    return tensordict.lazy_stack([TensorDict(source, [3]) for source in sources]), sources
+
+
+def get_of_stack() -> Iterator[Work]:
+    stack, sources = lazily_stacked()
+    yield lambda: stack.get("leaf3")
+    yield lambda: torch.stack([source["leaf3"] for source in sources])
+
+
+def rows_of_stack() -> Iterator[Work]:
+    stack, sources = lazily_stacked()
+    index = torch.arange(0, 100, 2)
+    yield lambda: stack[index]
+    yield lambda: [sources[place] for place in index.tolist()]
+
+
+def loop_over_stack() -> Iterator[Work]:
+    stack, sources = lazily_stacked()
+    yield lambda: [part["leaf3"] for part in stack]
+    yield lambda: [source["leaf3"] for source in sources]
+
+
+def tensorclass(work: Callable[[Any, Any], Work]) -> Callable[[], Iterator[Work]]:
+    """A row that does the same with a tensorclass of four fields and, instead of plain dicts, with a tensordict."""
+
+    def row() -> Iterator[Work]:
+        def make_class(**fields: Any) -> Any:
+            return Fields(**fields, batch_size=[3])
+
+        def make_tensordict(**fields: Any) -> Any:
+            return TensorDict(fields, batch_size=[3])
+
+        for make, access in ((make_class, attributes), (make_tensordict, items)):
+            yield work(make, access)
+
+    class Fields(tensordict.TensorClass):
+        a: torch.Tensor
+        b: torch.Tensor
+        c: torch.Tensor
+        d: torch.Tensor
+
+    attributes = (lambda node: node.c, lambda node, value: setattr(node, "c", value))
+    items = (lambda node: node["c"], lambda node, value: node.__setitem__("c", value))
+    return row
+
+
+def four() -> dict[str, Any]:
+    """Four leaves."""
+    return {key: torch.randn(3, 4) for key in "abcd"}
+
+
+def construct_class(make: Any, access: Any) -> Work:
+    source = four()
+    return lambda: make(**source)
+
+
+def read_class(make: Any, access: Any) -> Work:
+    node, (read, _) = make(**four()), access
+    return lambda: read(node)
+
+
+def write_class(make: Any, access: Any) -> Work:
+    node, (_, write), value = make(**four()), access, torch.randn(3, 4)
+    return lambda: write(node, value)
+
+
+def samples() -> list[dict[str, Any]]:
+    """256 samples of four leaves, of 10 to 60 steps."""
+    return [{f"leaf{j}": torch.randn(10 + i % 51, 8) for j in range(4)} for i in range(256)]
+
+
+def padded() -> Iterator[Work]:
+    sources = samples()
+    tds = [TensorDict(source, [len(source["leaf0"])]) for source in sources]
+    pad = torch.nn.utils.rnn.pad_sequence
+    yield lambda: tensordict.pad_sequence(tds)
+    yield lambda: {key: pad([source[key] for source in sources], batch_first=True) for key in sources[0]}
+
+
+def collated() -> Iterator[Work]:
+    sources = samples()
+    tds = [TensorDict(source) for source in sources]
+    pad = torch.nn.utils.rnn.pad_sequence
+    keys = dict.fromkeys(sources[0], 0.0)
+    yield lambda: tensordict.collate(tds, pad_keys=keys)
+    yield lambda: {key: pad([source[key] for source in sources], batch_first=True) for key in sources[0]}
+
+
 ROWS: dict[str, Callable[[], Iterator[Work]]] = {
     "construct 100 leaves": construct,
     "get a nested leaf": get_nested,
@@ -164,6 +255,14 @@ ROWS: dict[str, Callable[[], Iterator[Work]]] = {
     "load 500 leaves": load,
     "consolidate 2,000 leaves": consolidate,
     "1,024 rows of 10 mapped leaves": read_rows,
+    "lazy stack of 100, get": get_of_stack,
+    "lazy stack of 100, td[index]": rows_of_stack,
+    "lazy stack of 100, loop": loop_over_stack,
+    "construct a tensorclass (*)": lambda: tensorclass(construct_class)(),
+    "read a field (*)": lambda: tensorclass(read_class)(),
+    "assign a field (*)": lambda: tensorclass(write_class)(),
+    "pad_sequence, 256 x 4 leaves": padded,
+    "collate with padding, 256 x 4": collated,
 }
 
 
@@ -193,6 +292,7 @@ if __name__ == "__main__":
     import torch
 
     start = time.perf_counter()
+    import tensordict
     from tensordict import TensorDict
 
     imported = time.perf_counter() - start
