@@ -15,7 +15,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.index import Index
+from tensordict._kernel.index import Index, parse
 from tensordict._ops.waist import transform
 
 _FIRST = 1 << 40  # the number of the first element; what a change puts in from outside is far from it
@@ -189,9 +189,10 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
     if alike and not places.fresh and _is_whole(inner[0], members[0], change.consumed - 1):
         return [members[which] if shares else members[which].clone() for which in chosen]
     if not inner.ndim - 1 and not places.fresh:
+        size = members[0].batch_size
         return [
-            transform(members[which], _inner_change(change, dim, _single(inner[place], members[which], change), at))
-            for place, which in enumerate(chosen)
+            members[which]._index(parse(_unravelled(number, size[: change.consumed - 1]), size))
+            for number, which in zip(inner.tolist(), chosen)
         ]
     if places.view or places.fresh or not places.member.numel():
         wide = _wide(change, dim, len(members))
@@ -205,10 +206,13 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
     ]
 
 
-def _single(inner: Tensor, member: Any, change: Change) -> Any:
-    """One element of a leaf, by its number: a view."""
-    at = tuple(int(place) for place in torch.unravel_index(inner, member.batch_size[: change.consumed - 1]))
-    return lambda value: value[at]
+def _unravelled(number: int, size: Size) -> tuple[int, ...]:
+    """The place along each dimension of the element with this number."""
+    at: list[int] = []
+    for count in reversed(size):
+        number, place = divmod(number, count)
+        at.insert(0, place)
+    return tuple(at)
 
 
 def _select(wide: Any, at: int, place: int) -> Any:

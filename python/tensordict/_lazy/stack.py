@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel import ragged
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import missing_key
-from tensordict._kernel.index import Index, parse
+from tensordict._kernel.index import ROWS, Index, parse
 from tensordict._kernel.native import stack_dicts
 from tensordict._kernel.unbatched import first_of, is_unbatched
 from tensordict._lazy.moves import changed
@@ -171,7 +171,8 @@ class LazyStackedTensorDict(TensorDictBase):
         first, *others = [member._fields() for member in members]
         if not others:
             return list(first)
-        return [key for key in first if all([key in fields for fields in others])]
+        shared = set(first).intersection(*others)
+        return [key for key in first if key in shared]
 
     def _outline(self) -> Iterable[tuple[str, Any]]:
         return [(key, self._peek(key)) for key in self._shared_keys()]
@@ -278,6 +279,16 @@ class LazyStackedTensorDict(TensorDictBase):
     def _transform(self, change: Change) -> Any:
         return changed(self, change)
 
+    def _get_rows(self, index: Any) -> Any:
+        if type(index) is int and not self.stack_dim:  # a loop over the members asks for these
+            members = self.tensordicts
+            if -len(members) <= index < len(members):
+                return members[index]
+        return super()._get_rows(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return super().__iter__() if self.stack_dim or not self.tensordicts else iter(tuple(self.tensordicts))
+
     def _index(self, index: Index) -> Any:
         key, dim, members = index.key, self.stack_dim, self.tensordicts
         kind = type(key)
@@ -288,7 +299,26 @@ class LazyStackedTensorDict(TensorDictBase):
                 return self._like(members[key], 0)
         if index.consumed and members and _is_simple(key):
             return self._index_simple(key if kind is tuple else (key,))
-        return changed(self, index)
+        rows = self._index_rows(index) if index.kind == ROWS and members else None
+        return changed(self, index) if rows is None else rows
+
+    def _index_rows(self, index: Index) -> Any:
+        """The rows at a list of numbers along one dimension: some of the members, or all members at these rows."""
+        dim, members, key = self.stack_dim, self.tensordicts, index.key
+        items = key if type(key) is tuple else (key,)
+        numbers = items[index.dim]
+        if numbers.ndim != 1 or len(items) > index.dim + 1 or any([item != _WHOLE for item in items[: index.dim]]):
+            return None
+        if index.dim != dim:
+            size = members[0].batch_size
+            if any([member.batch_size != size for member in members]):
+                return None
+            inner = parse((*(_WHOLE,) * (index.dim - (index.dim > dim)), numbers), size)
+            return self._like([member._index(inner) for member in members], dim)
+        chosen, count = numbers.tolist(), len(members)
+        if not chosen or min(chosen) < -count or max(chosen) >= count:
+            return None
+        return self._like([members[place] for place in chosen], dim)
 
     def _index_simple(self, items: tuple[int | slice, ...]) -> Any:
         """The rows at integers and slices: some of the members, each at the other items."""
@@ -339,8 +369,10 @@ class LazyStackedTensorDict(TensorDictBase):
     @property
     def is_locked(self) -> bool:
         """Whether all members are locked. Setting it locks or unlocks."""
-        members = self.tensordicts
-        return all([member.is_locked for member in members]) if members else self._own_lock
+        for member in self.tensordicts:  # mostly the first says it
+            if not member.is_locked:
+                return False
+        return True if self.tensordicts else self._own_lock
 
     @is_locked.setter
     def is_locked(self, value: bool) -> None:
@@ -362,13 +394,11 @@ class LazyStackedTensorDict(TensorDictBase):
 
     @property
     def _batch_size(self) -> Size:
-        members, dim = self.tensordicts, self.stack_dim
-        inner = members[0].batch_size if members else self._empty_size
-        for member in members:
-            size = member.batch_size
-            if size is not inner and size != inner:
-                inner = Size([one if one == two else -1 for one, two in zip(inner, size)])
-        return Size((*inner[:dim], len(members), *inner[dim:]))
+        dim, sizes = self.stack_dim, [member._batch_size for member in self.tensordicts]
+        inner = sizes[0] if sizes else self._empty_size
+        if sizes.count(inner) != len(sizes):
+            inner = Size([known[0] if len({*known}) == 1 else -1 for known in zip(*sizes)])
+        return Size((*inner[:dim], len(sizes), *inner[dim:]))
 
     @property
     def _device(self) -> torch.device | None:
@@ -485,9 +515,19 @@ class LazyStackedTensorDict(TensorDictBase):
         self.tensordicts[:] = source.unbind(self.stack_dim)
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
-        if self.tensordicts and -self.batch_dims <= dim < self.batch_dims and dim % self.batch_dims == self.stack_dim:
-            return tuple(self.tensordicts)
-        return super().unbind(dim)
+        at, members = self.stack_dim, self.tensordicts
+        if members and dim == at:
+            return tuple(members)
+        size = self.batch_size
+        if not members or not -len(size) <= dim < len(size):
+            return super().unbind(dim)
+        dim %= len(size)
+        if dim == at:
+            return tuple(members)
+        if size[dim] == -1:
+            return super().unbind(dim)
+        rows = [member.unbind(dim - (dim > at)) for member in members]
+        return tuple(self._like(parts, at - (at > dim)) for parts in zip(*rows))
 
     def contiguous(self, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         """The stack with its leaves stacked, as a `TensorDict`: never in place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import index
 from typing import Any
@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import DimsError
+from tensordict._kernel.index import parse
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
@@ -385,6 +386,8 @@ class ShapeOps(IndexOps):
             sizes = [min(split_size, size - start) for start in range(0, size, split_size)] or [0]
         else:
             sizes = _split_sizes(split_size, size, at)
+        if self._stacked and -1 not in self.batch_size:
+            return tuple(relock(piece, self) for piece in _cut(self, sizes, at))
         dims = len(self.batch_size)
 
         def pieces(leaf: Any) -> Any:
@@ -406,6 +409,17 @@ class ShapeOps(IndexOps):
             raise ValueError(f"chunks must be a strictly positive integer, got {chunks}.")
         size = self.batch_size[wrap(dim, len(self.batch_size))]
         return self.split(max(1, -(-size // chunks)), dim)
+
+
+def _cut(stack: Any, sizes: Sequence[int], at: int) -> Iterator[Any]:
+    """Pieces of a stack along a dimension: its index knows which members they are of."""
+    size, end = stack.batch_size, 0
+    for part in sizes:
+        start, end = end, end + part
+        if part and at == stack.stack_dim:
+            yield stack._like(stack.tensordicts[start:end], at)
+        else:
+            yield stack._index(parse((*(slice(None),) * at, slice(start, end)), size))
 
 
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
