@@ -189,11 +189,9 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
     if alike and not places.fresh and _is_whole(inner[0], members[0], change.consumed - 1):
         return [members[which] if shares else members[which].clone() for which in chosen]
     if not inner.ndim - 1 and not places.fresh:
-        size = members[0].batch_size
-        return [
-            members[which]._index(parse(_unravelled(number, size[: change.consumed - 1]), size))
-            for number, which in zip(inner.tolist(), chosen)
-        ]
+        size, numbers = members[0].batch_size, inner.tolist()
+        indices = {number: parse(_unravelled(number, size[: change.consumed - 1]), size) for number in set(numbers)}
+        return [members[which]._index(indices[number]) for number, which in zip(numbers, chosen)]
     if places.view or places.fresh or not places.member.numel():
         wide = _wide(change, dim, len(members))
         return [
