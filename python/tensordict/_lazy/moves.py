@@ -68,8 +68,8 @@ class Places:
         return [min(place, count - 1) if row < 0 else row for place, row in enumerate(rows)]
 
 
-def changed(node: Any, change: Change) -> Any:
-    """An unlocked container: `node`, a lazy stack, with `change` made to it."""
+def changed(node: Any, change: Change, places: Places | None = None) -> Any:
+    """An unlocked container: `node`, a lazy stack, with `change` made to it; `places`, if they are known already."""
     dim, members = node.stack_dim, node.tensordicts
     if dim >= change.consumed:
         parts = [transform(member, change) for member in members]
@@ -78,7 +78,7 @@ def changed(node: Any, change: Change) -> Any:
         return _unnumbered(node, change)
     if change.mixes is not None:
         return _computed(node, change)
-    places = Places(node, change)
+    places = places or Places(node, change)
     at = change.origins.index(dim) if dim in change.origins else None
     if not places.fresh:
         varying = places.varying()

@@ -154,9 +154,11 @@ class NonTensorStack(LazyStackedTensorDict):
         if change.mixes is not None:
             return _reduced(self, change)
         if not change.fills:
+            if len(size) == 1 == change.consumed and len(change.prefix) < 2 and 0 not in change.prefix:
+                return self._line(change)
             places = Places(self, change)
             if places.member.numel() and not places.fresh and len(places.varying()) <= 1:
-                out = changed(self, change)
+                out = changed(self, change, places)
                 # a lazy stack shares its members with the rows of a list of places: objects move as elements do
                 if isinstance(change, Index) and change.kind != VIEW:
                     out = copy_nodes(out)
@@ -167,6 +169,18 @@ class NonTensorStack(LazyStackedTensorDict):
         moved = [fresh if place < 0 else found[place] for place in sources(change, size)]
         names = self._names
         return built(moved, change.shape(size), None if names is None else change.names(names))
+
+    def _line(self, change: Change) -> Any:
+        """A stack of one dimension after a change that keeps or drops it: its members, or copies of them."""
+        members = self.tensordicts
+        numbers = torch.arange(len(members))
+        found = change.leaf(numbers)
+        shares = found.untyped_storage().data_ptr() == numbers.untyped_storage().data_ptr()
+        if not found.ndim:
+            out = members[int(found)]
+        else:
+            out = self._like([members[place] for place in found.tolist()], 0, change.origins[0] == 0)
+        return out if shares else copy_nodes(out)
 
     def _index(self, index: Index) -> Any:
         if type(index.key) is int or (type(index.key) is slice and index.prefix[0]):
