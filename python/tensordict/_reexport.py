@@ -11,16 +11,14 @@ _NO_BATCH = Size(())
 
 def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
     """A checked, dict-backed tensordict of `fields`."""
-    from tensordict._td import TensorDict
-
-    return TensorDict(fields, batch_size=batch_size, device=device)
+    return dense_class()(fields, batch_size=batch_size, device=device)
 
 
 def dense_class() -> Any:
     """The class of dict-backed tensordicts."""
-    from tensordict._td import TensorDict
+    import tensordict._td as home  # `from` would ask the module for names that it looks up in a table
 
-    return TensorDict
+    return home.TensorDict
 
 
 def non_tensor(value: Any, batch_size: Size = _NO_BATCH, device: Any = None) -> Any:
@@ -60,9 +58,7 @@ def tensor_attrs(tensor: Any, fields: Any) -> Any:
 
 def plain_tensordict(fields: dict[str, Any], batch_size: Size = _NO_BATCH, device: Any = None, names: Any = None) -> Any:
     """A dict-backed tensordict of fields that fit, unchecked."""
-    from tensordict._td import TensorDict
-
-    return TensorDict._new(fields, batch_size, device, names)
+    return dense_class()._new(fields, batch_size, device, names)
 
 
 def stack_lazily(items: Any, stack_dim: int, name: str | None = None) -> Any:

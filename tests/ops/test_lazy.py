@@ -416,3 +416,57 @@ class TestOfMembers:
 def test_the_dense_stack_of_a_dense_tensordict_is_itself():
     td = TensorDict({"a": torch.ones(4, 3)}, [4])
     assert dense_stack_tds(td) is td
+
+
+class TestMembersOfRows:
+    """Integers, lists of numbers, loops, pieces: what can be told from the members alone."""
+
+    def make(self, dim):
+        members = [TensorDict({"a": torch.arange(6.0).reshape(2, 3) + 10 * place}, [2, 3]) for place in range(4)]
+        return lazy_stack(members, dim), torch.stack([member["a"] for member in members], dim)
+
+    @pytest.mark.parametrize("dim", [0, 1, 2])
+    @pytest.mark.parametrize(
+        "index",
+        [
+            torch.tensor([-1, 0]),
+            (slice(None), torch.tensor([1, 0, -1])),
+            (slice(None), slice(None), [2, 0]),
+            (slice(1), torch.tensor([1])),
+            torch.tensor([], dtype=torch.int64),
+            -2,
+        ],
+    )
+    def test_rows(self, dim, index):
+        stack, dense = self.make(dim)
+        out = stack[index]
+        assert out.batch_size == dense[index].shape
+        if out.batch_size.numel():
+            assert torch.equal(out["a"], dense[index])
+
+    @pytest.mark.parametrize("dim", [0, 1, 2])
+    @pytest.mark.parametrize("at", [0, 1, 2, -1])
+    def test_pieces(self, dim, at):
+        stack, dense = self.make(dim)
+        for ours, theirs in ((stack.unbind(at), dense.unbind(at)), (stack.split(2, at), dense.split(2, at))):
+            assert [tuple(piece.batch_size) for piece in ours] == [tuple(piece.shape) for piece in theirs]
+            assert all(torch.equal(piece["a"], wanted) for piece, wanted in zip(ours, theirs))
+        stack.split(2, at)[0].zero_()
+        assert not stack.split(2, at)[0]["a"].any()
+        assert [tuple(part.batch_size) for part in stack] == [tuple(part.shape) for part in dense]
+
+    @pytest.mark.parametrize("index", [4, -5, torch.tensor([4]), [0, -5]])
+    def test_bounds(self, index):
+        with pytest.raises(IndexError):
+            self.make(0)[0][index]
+
+    def test_locked_pieces(self):
+        stack, _ = self.make(0)
+        stack.lock_()
+        assert all(piece.is_locked for piece in stack.split(2))
+        assert stack[torch.tensor([0, 1])].tensordicts[0] is stack.tensordicts[0]
+
+    def test_no_members(self):
+        stack = LazyStackedTensorDict(batch_size=[3], stack_dim=0)
+        assert stack.unbind(0) == ()
+        assert not [*stack]

@@ -499,11 +499,12 @@ class _Place:
 
 def _linked(stack: Any, node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:
     """The objects of a stack as lists that write to it, or to the entry `key` of `node`."""
-    if -1 in stack.batch_size:
+    size = stack.batch_size
+    if -1 in size:
         rows = [_below(member, node, key, (*path, place)) for place, member in enumerate(stack.tensordicts)]
         return _link(rows, node, key, path)
-    made = nested([item._data for item in holders(stack)], stack.batch_size, lambda items, dim: _link(items, node, key, path))
-    _place(made, len(stack.batch_size), path)
+    made = nested([item._data for item in holders(stack)], size, lambda items, dim: _link(items, node, key, path))
+    _place(made, len(size), path)
     return made
 
 

@@ -30,9 +30,12 @@ def same(one: Any, two: Any) -> bool:
 
 def holders(node: Any) -> list[Any]:
     """For each element of a batch of objects, in the order of the elements, what holds its object."""
-    size = node.batch_size
     if not node._stacked:
-        return [node] * math.prod(size)
+        return [node] * math.prod(node.batch_size)
+    members = node.tensordicts
+    if not node.stack_dim and not any([member._stacked or member._batch_size for member in members]):
+        return list(members)
+    size = node.batch_size
     columns = [holders(member) for member in node.tensordicts]
     below = math.prod(size[node.stack_dim + 1 :])
     above = math.prod(size[: node.stack_dim])

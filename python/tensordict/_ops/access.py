@@ -68,6 +68,8 @@ class AccessOps(Waist):
             KeyError: `key` is no key, or it is missing and defaults are switched off.
         """
         path = (key,) if type(key) is str else path_of(key)
+        if args and len(path) == 1 and self._dict_backed and args[0] is not NO_DEFAULT and path[0] not in self._fields():
+            return args[0]  # an error that is only caught costs more than all else here
         try:
             if kwargs and len(path) > 1 and (holder := holder_of(self, path)[0])._stacked:
                 return holder.get(path[-1], *args, **kwargs)  # in one of the forms of a stack

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
@@ -17,6 +18,7 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
+from tensordict._ops.rows import run
 from tensordict._ops.take import check_nodes_unlocked, take_over
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import IndexType, Key, Path, TensorCollection
@@ -303,6 +305,9 @@ def _plan_copies(
         return _plan_stack(node, source, index, keys, out, above)
     fields = node._fields()
     for key, value in _entries(source):
+        if index is None and keys is None and type(key) is str and _fits(fields.get(key), value):
+            out.append((fields[key], value))  # most entries need no more
+            continue
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
         if below is not None and not below:
@@ -324,6 +329,11 @@ def _plan_copies(
                 value = as_tensor(path[-1], value, target.device)
             _check_copy(key_of(above + path), target, value, index)
             out.append((target, value))
+
+
+def _fits(target: Any, value: Any) -> bool:
+    """Whether both are plain tensors of one shape."""
+    return type(target) is Tensor and type(value) is Tensor and target.shape == value.shape and not target.is_nested
 
 
 def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path) -> None:
@@ -368,9 +378,17 @@ def write_rows(copies: list[Copy], index: Index) -> None:
             leaf[index.key] = value
 
 
+def _copy_into(leaf: Any, value: Any, non_blocking: bool) -> None:
+    leaf.copy_(value, non_blocking=non_blocking)
+
+
 def _copy(copies: list[Copy], non_blocking: bool) -> None:
+    plain: list[Copy] = []
     for leaf, value in copies:
         if leaf.is_nested:
             write(None, leaf, value, None)
         elif leaf is not value:
-            leaf.copy_(value, non_blocking=non_blocking)
+            plain.append((leaf, value))
+    if plain:
+        leaves, values = [leaf for leaf, _ in plain], [value for _, value in plain]
+        run(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)
