@@ -333,7 +333,8 @@ def _plan_copies(
 
 def _fits(target: Any, value: Any) -> bool:
     """Whether both are plain tensors of one shape."""
-    return type(target) is Tensor and type(value) is Tensor and target.shape == value.shape and not target.is_nested
+    both = type(target) is Tensor and type(value) is Tensor
+    return both and not (target.is_nested or value.is_nested) and bool(target.shape == value.shape)
 
 
 def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path) -> None:
