@@ -9,7 +9,6 @@ from torch import Size, nn
 from tensordict._kernel.native import Swap, swap_out, swap_values
 from tensordict._td import TensorDict
 
-_allocate = object.__new__
 _NO_BATCH = Size(())
 
 
@@ -23,7 +22,7 @@ class _Swapped(TensorDict):
 
     @staticmethod
     def _of(swap: Swap, module: nn.Module) -> _Swapped:
-        self = _allocate(_Swapped)
+        self = object.__new__(_Swapped)
         self._batch_size = _NO_BATCH
         self._device = None
         self._td_dim_names = None

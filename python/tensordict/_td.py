@@ -24,8 +24,6 @@ from tensordict._ops.waist import change_other, own_leaves, refill
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 
-_allocate = object.__new__
-
 if not TYPE_CHECKING:
     __getattr__ = resolver(__name__)
 
@@ -135,7 +133,7 @@ class TensorDict(TensorDictBase):
         kind: type[TensorDict] | None = None,
     ) -> TensorDict:
         """A tensordict of `fields`, which must fit: nothing is checked or copied. Of the class `kind`, if given."""
-        self = _allocate(TensorDict if kind is None else kind)
+        self = object.__new__(TensorDict if kind is None else kind)
         self._tensordict = fields
         self._batch_size = batch_size
         self._device = device

@@ -52,7 +52,7 @@ def parse(index: Any, batch_size: Size) -> Index:
     if kind is int:
         return _parse_int(index, batch_size, dims)
     if kind is slice and dims:
-        size = len(range(*index.indices(batch_size[0]))) if _plain_slice(index) else _slice_length(index, batch_size[0])
+        size = len(range(batch_size[0])[index]) if _plain_slice(index) else _slice_length(index, batch_size[0])
         return Index(index, VIEW, dims, Size((size, *batch_size[1:])), range(dims))
     if isinstance(index, Tensor):
         return _parse_tensor(index, batch_size, dims)
@@ -110,7 +110,7 @@ def _plain_slice(index: slice) -> bool:
 def _slice_length(index: slice, size: int) -> int:
     if not _plain_slice(index):
         raise ValueError(f"step must be greater than zero, got the slice {index}")
-    return len(range(*index.indices(size)))
+    return len(range(size)[index])
 
 
 def _parse_tensor(index: Tensor, batch_size: Size, dims: int) -> Index:

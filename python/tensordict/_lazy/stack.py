@@ -24,7 +24,6 @@ from tensordict._td import TensorDict
 from tensordict._types import NO_DEFAULT, Key, Names, TensorCollection
 from tensordict.base import TensorDictBase
 
-_allocate = object.__new__
 _WHOLE = slice(None)
 Hook = Callable[[Any], Any]
 
@@ -146,7 +145,7 @@ class LazyStackedTensorDict(TensorDictBase):
     @classmethod
     def _of(cls, tensordicts: list[Any], stack_dim: int, name: str | None = None) -> Self:
         """A stack of members that fit, unchecked."""
-        self = _allocate(cls)
+        self = object.__new__(cls)
         self._start(tensordicts, stack_dim, name)
         return self
 

@@ -16,8 +16,6 @@ from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
 from tensordict._types import Names
 
-_allocate = object.__new__
-
 
 class Wrapper(Waist):
     """A container that keeps its entries in another one, `_tensordict`, and wraps again what that one gives.
@@ -32,7 +30,7 @@ class Wrapper(Waist):
     @classmethod
     def _wrap(cls, inner: Any) -> Self:
         """A container of this class around `inner`, which is not copied and whose keys must be those of the class."""
-        self = _allocate(cls)
+        self = object.__new__(cls)
         object.__setattr__(self, "_tensordict", inner)
         return self
 
