@@ -515,15 +515,13 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
         at, members = self.stack_dim, self.tensordicts
-        if members and dim == at:
-            return tuple(members)
-        size = self.batch_size
-        if not members or not -len(size) <= dim < len(size):
+        dims = len(members[0].batch_size) + 1 if members else 0
+        if not -dims <= dim < dims:
             return super().unbind(dim)
-        dim %= len(size)
+        dim %= dims
         if dim == at:
             return tuple(members)
-        if size[dim] == -1:
+        if self.batch_size[dim] == -1:
             return super().unbind(dim)
         rows = [member.unbind(dim - (dim > at)) for member in members]
         return tuple(self._like(parts, at - (at > dim)) for parts in zip(*rows))

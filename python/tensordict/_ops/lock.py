@@ -25,18 +25,6 @@ def _holders(node: Any) -> list[Any]:
     return [parent for parent in found if parent is not None and parent.is_locked]
 
 
-def _all_holders(node: Any) -> dict[int, Any]:
-    """The locked containers that hold `node` at any distance, by id; a stack is held by what holds its members."""
-    found: dict[int, Any] = {}
-    waiting = [node, *(node._parts() if node._stacked else ())]
-    while waiting:
-        for holder in _holders(waiting.pop()):
-            if id(holder) not in found and holder is not node:
-                found[id(holder)] = holder
-                waiting.append(holder)
-    return found
-
-
 class LockOps(KeyOps):
     """Forbids and allows changes of the structure; undoes an operation at the end of a `with` block."""
 
@@ -83,8 +71,15 @@ class LockOps(KeyOps):
 
     @property
     def _lock_parents_weakrefs(self) -> list[Any]:
-        """Weak references to all locked tensordicts that hold this one, at any distance."""
-        return [weakref.ref(holder) for holder in _all_holders(self).values()]
+        """Weak references to all locked tensordicts that hold this one, at any distance; a stack by its members too."""
+        found: dict[int, Any] = {}
+        waiting = [self, *(self._parts() if self._stacked else ())]
+        while waiting:
+            for holder in _holders(waiting.pop()):
+                if id(holder) not in found and holder is not self:
+                    found[id(holder)] = weakref.ref(holder)
+                    waiting.append(holder)
+        return list(found.values())
 
     def clear_refs_for_compile_(self) -> Self:
         """Forgets which locked tensordicts hold this one, for a compiler that cannot follow weak references.

@@ -12,11 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use rustix::fs::{Mode as Permissions, OFlags};
 
+use crate::balance::runs_under;
 use crate::memmap::{self, Map, Mode};
 use crate::transaction::Folder;
 use crate::{Error, Result, schedule};
 
-/// Bytes after which a batch ends, so that large files are written side by side.
+/// Bytes of a batch, unless one file has more, so that large files are written side by side.
 const BATCH_BYTES: u64 = 1 << 20;
 
 /// Held by the thread that makes files.
@@ -87,10 +88,11 @@ impl Writer<'_> {
 
     /// Writes a batch of files.
     pub(crate) fn write(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
-        let each = || names.iter().zip(writes);
         let files: Vec<File> = {
             let _turn = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
-            each()
+            names
+                .iter()
+                .zip(writes)
                 .map(|(name, write)| self.create(name, write))
                 .collect::<Result<_>>()?
         };
@@ -150,17 +152,13 @@ fn at_key(error: Error, write: &Write<'_>) -> Error {
 /// Cuts the files into runs that are few enough to be open at once, and small enough to be dealt to threads.
 fn batches(writes: &[Write<'_>]) -> Vec<Range<usize>> {
     let most = schedule::open_files();
-    let mut batches: Vec<Range<usize>> = Vec::new();
-    let mut bytes = 0;
-    for (number, write) in writes.iter().enumerate() {
-        match batches.last_mut() {
-            Some(batch) if batch.len() < most && bytes < BATCH_BYTES => batch.end += 1,
-            _ => {
-                batches.push(number..number + 1);
-                bytes = 0;
-            }
-        }
-        bytes += write.source.len();
-    }
-    batches
+    let sizes: Vec<u64> = writes.iter().map(|write| write.source.len()).collect();
+    let cut = |run: Range<usize>| {
+        let end = run.end;
+        run.step_by(most).map(move |start| start..end.min(start + most))
+    };
+    runs_under(&sizes, BATCH_BYTES)
+        .into_iter()
+        .flat_map(cut)
+        .collect()
 }
