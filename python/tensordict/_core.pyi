@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -19,6 +19,79 @@ class Descriptor:
     def fileno(self, /) -> int:
         """
         The number of the descriptor, which stays this object's.
+        """
+
+@final
+class Level:
+    """
+    One level of a tree in a folder: as Python hands it over to be saved, and as it was read.
+
+    A level that is no plain dictionary has `text`, the JSON of its metadata, and `files` beside that.
+    """
+    def __new__(cls, /, parent: SupportsIndex | None, key: str, kind: str, batch_size: tuple[Any, ...], names: SupportsGetItem[int, str | None] | None = None, after: SupportsIndex = 0, text: str | None = None, files: list[Any] | None = None) -> Level:
+        """
+        A level that is to be saved.
+        """
+    @property
+    def after(self, /) -> int:
+        """
+        Number of leaves before it; of a level that was read always 0.
+        """
+    @property
+    def batch_size(self, /) -> tuple[Any, ...]:
+        """
+        Batch size.
+        """
+    @property
+    def class_names(self, /) -> tuple[str, str | None]:
+        """
+        `_type` and `_class` of its metadata.
+        """
+    @property
+    def device(self, /) -> str | None:
+        """
+        Its device.
+        """
+    @property
+    def fields(self, /) -> dict[Any, Any]:
+        """
+        Its fields by their keys: the index of a level; `(map, dtype, shape, file)` of a leaf, the map `None` where it has no
+        elements or was not asked for; the JSON of a ragged leaf with a list of such tuples.
+        """
+    @property
+    def files(self, /) -> list[Any]:
+        """
+        Files beside it: name and content.
+        """
+    @property
+    def folder(self, /) -> str:
+        """
+        Its folder relative to the one that was read.
+        """
+    @property
+    def key(self, /) -> str:
+        """
+        Key in that level.
+        """
+    @property
+    def kind(self, /) -> str:
+        """
+        Name of its type in the entry that the parent has for it.
+        """
+    @property
+    def names(self, /) -> list[str | None] | None:
+        """
+        Names of the dimensions.
+        """
+    @property
+    def parent(self, /) -> int | None:
+        """
+        Index of the level it is in, which comes before it; `None` for the root.
+        """
+    @property
+    def text(self, /) -> str | None:
+        """
+        JSON of its metadata.
         """
 
 @final
@@ -73,6 +146,11 @@ def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | Non
     place of that dimension. The index is of int32 or int64. Raises `IndexError` for a number that is out of bounds.
     """
 
+def inherited_locks() -> list[int]:
+    """
+    The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
+    """
+
 def is_plain(leaves: list[Any]) -> bool:
     """
     Whether the type of every leaf is exactly a plain one, and nothing is active that wants to see each leaf by itself: a
@@ -86,12 +164,7 @@ def key_file_name(key: str, robust_key: bool) -> str:
 
 def load_tree(path: str | PathLike[str], part: str, robust_key: bool, mode: str, map_leaves: bool) -> list[Any]:
     """
-    Reads the tree in the folder `path`, or in its sub-folder `part`. Returns a list of levels, each a tuple of
-    `(parent, key, kind, folder, batch_size, device, names, fields, other)`.
-
-    `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf, or to the JSON of a ragged leaf
-    with a list of such tuples; the map is `None` for a leaf without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
-    `(_type, _class, JSON of the metadata)`: such a level is not looked into.
+    Reads the tree in the folder `path`, or in its sub-folder `part`: a level after the one it is in.
     """
 
 def map_anonymous(bytes: SupportsIndex) -> tuple[Map, Descriptor]:
@@ -190,15 +263,24 @@ def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsInd
     budget is a run of its own.
     """
 
-def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
+def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
     """
     Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
     """
 
-def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, tuple[SupportsIndex | None, str, str, SupportsGetItem[int, SupportsIndex], SupportsGetItem[int, str | None] | None, SupportsIndex, tuple[str, str | None] | None, tuple[str, SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]] | None]], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
+def save_level(path: str | PathLike[str], text: str, files: SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]) -> None:
+    """
+    Writes again what the folder `path`, a level that is no plain dictionary, says of itself: the JSON of its metadata, and
+    the files beside it.
+    """
+
+def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
     """
     Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
     folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.
+
+    The cyclic collector must not run meanwhile: no Python may run between taking hold of the storages and reading where
+    they are.
     """
 
 def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._io.tree import READERS, read
+from tensordict._io.tree import READERS, Saved
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
@@ -215,18 +214,20 @@ def _index_of(item: Any) -> Any:
     raise ValueError(f"there is no index of the kind {kind!r}")
 
 
-def _read_view(folder: str, text: str, **options: Any) -> _SubTensorDict:
+def _read_view(saved: Saved) -> _SubTensorDict:
     """A view at an index, whose parent is in the sub-folder `_source`.
 
     Raises:
         ValueError: the metadata has no valid index.
     """
-    given = json.loads(text).get("index")
+    given = json.loads(saved.text).get("index")
     try:
         index = _index_of(list(given))
     except (TypeError, KeyError, IndexError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the metadata in {folder} is that of a view, at {given!r}, which is no index: {error}") from None
-    return _SubTensorDict(read(os.path.join(folder, "_source"), **options), index)
+        raise ValueError(f"the metadata in {saved.folder} is that of a view, at {given!r}, no index: {error}") from None
+    if "_source" not in saved.members:
+        raise ValueError(f"the metadata in {saved.folder} is that of a view, and its parent is not in the folder _source")
+    return _SubTensorDict(saved.members["_source"], index)
 
 
 READERS["tensordict._td:_SubTensorDict"] = READERS["<class 'tensordict._td._SubTensorDict'>"] = _read_view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._io.plan import CPU, Plan, mark
 from tensordict._io.ragged import remapped, zeros_of_sizes
-from tensordict._io.tree import CPU, INNER, check_mode, read, write, write_leaf
+from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import path_of
@@ -23,7 +24,7 @@ from tensordict._kernel.shapes import shape_of
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
-from tensordict._ops.waist import Waist, leaves_of
+from tensordict._ops.waist import Waist
 from tensordict._reexport import dense_class
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
@@ -99,11 +100,8 @@ class MemmapOps(Waist):
         """
         _refuse_archive(archive, compression)
         _refuse_shared(self)
-
-        def work() -> Any:
-            return _rebuilt(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
-
-        return in_background(work, return_early, num_threads)
+        options = options_of(robust_key, copy_existing, existsok, durable=durable)
+        return in_background(_storing(self, prefix, options, Plan.rebuilt), return_early, num_threads)
 
     def memmap_(
         self,
@@ -125,12 +123,8 @@ class MemmapOps(Waist):
         """
         _refuse_shared(self)
         self._check_memmap_inplace()
-
-        def work() -> Any:
-            _replace(self, _store(self, prefix, copy_existing, existsok, robust_key, durable), prefix)
-            return _finish(self)
-
-        return in_background(work, return_early, num_threads)
+        options = options_of(robust_key, copy_existing, existsok, durable=durable)
+        return in_background(_storing(self, prefix, options, Plan.put), return_early, num_threads)
 
     def _check_memmap_inplace(self) -> None:
         """Raises where the entries cannot be replaced by mapped ones."""
@@ -160,17 +154,8 @@ class MemmapOps(Waist):
             archive: not supported yet.
         """
         _refuse_archive(archive, None)
-
-        def work() -> Any:
-            if prefix is None:
-                leaves: Iterator[Tensor] = iter(
-                    [remapped(leaf, _zeros_like) if leaf.is_nested else _zeros_like(leaf) for leaf in leaves_of(self)]
-                )
-            else:
-                leaves = write(self, prefix, True, existsok, robust_key, empty=True)
-            return _rebuilt(self, leaves, prefix)
-
-        return in_background(work, return_early, num_threads)
+        options = options_of(robust_key, True, existsok, empty=True)
+        return in_background(_storing(self, prefix, options, Plan.rebuilt), return_early, num_threads)
 
     def save(
         self,
@@ -251,7 +236,6 @@ class MemmapOps(Waist):
         part = "" if subpath is None else _part(prefix, subpath, robust_key is not False)
         if os.path.isfile(prefix):
             raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
-        options = {"num_threads": num_threads, "allow_pickle": allow_pickle}
         found = read(
             prefix,
             part=part,
@@ -259,7 +243,7 @@ class MemmapOps(Waist):
             non_blocking=non_blocking,
             robust_key=robust_key,
             mode=mode,
-            **options,
+            allow_pickle=allow_pickle,
         )
         return found if out is None else out.update(found)
 
@@ -290,7 +274,7 @@ class MemmapOps(Waist):
         self._set_batch_size(found.batch_size)
         self._set_lock(False)
         _take_over(self, found)
-        return _finish(self)
+        return mark(self)
 
     def is_memmap(self) -> bool:
         """Whether this is what `memmap` or a relative made, and nothing was unlocked since: all leaves are mapped."""
@@ -422,14 +406,27 @@ def in_background(work: Any, return_early: bool, num_threads: int) -> Any:
     return TensorDictFuture([future])
 
 
-def _store(
-    node: Any, prefix: Any, copy_existing: bool, existsok: bool, robust_key: bool | None, durable: bool
-) -> Iterator[Tensor]:
-    """The mapped leaves of a tree, depth first."""
-    if prefix is not None:
-        return write(node, prefix, copy_existing, existsok, robust_key, durable=durable)
-    leaves = leaves_of(node)
-    return iter([leaf if _is_mapped(leaf) else _without_file(leaf.detach()) for leaf in leaves])
+def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..., Any]) -> Callable[[], Any]:
+    """What saves a tree as it is now, and does something with its mapped leaves."""
+    plan = Plan(node)
+    if prefix is None:
+        rare = node._extra
+        where = rare.get("prefix") if rare else None
+        make = _zeros_like if options["empty"] else _in_memory
+        return lambda: then(plan, [make(leaf) for leaf in plan.leaves], plan.folders(where, options["robust_key"]))
+    root = Path(os.path.abspath(prefix))
+    files = Files(plan)
+
+    @collector_paused()
+    def work() -> Any:
+        return then(plan, files.write(root, options), plan.folders(root, options["robust_key"]))
+
+    return work
+
+
+def _in_memory(leaf: Tensor) -> Tensor:
+    """A leaf in mapped memory without a file; one that is mapped already stays."""
+    return leaf if type(leaf) is MemoryMappedTensor else _without_file(leaf.detach())
 
 
 def _without_file(leaf: Tensor) -> Tensor:
@@ -438,100 +435,15 @@ def _without_file(leaf: Tensor) -> Tensor:
 
 
 def _zeros_like(leaf: Tensor) -> Tensor:
+    return remapped(leaf, _zeros) if leaf.is_nested else _zeros(leaf)
+
+
+def _zeros(leaf: Tensor) -> Tensor:
     return MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype)
 
 
-def _is_mapped(leaf: Any) -> bool:
-    return type(leaf) is MemoryMappedTensor
-
-
-@collector_paused()
-def _rebuilt(node: Any, leaves: Iterator[Tensor], prefix: Any) -> Any:
-    return _finish(_refilled(node, leaves, _folder(node, prefix)))
-
-
-def _folder(node: Any, prefix: Any) -> Path | None:
-    if prefix is not None:
-        return Path(prefix)
-    rare = node._extra
-    return rare.get("prefix") if rare else None
-
-
-def _below(folder: Path | None, key: str) -> Path | None:
-    return None if folder is None else folder / key_file_name(key, True)
-
-
-def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
-    """A tree like `node` with other leaves, depth first, on the CPU."""
-    if node._is_non_tensor:
-        made = node.copy()
-        made._label_device(CPU)
-        made._rare["prefix"] = folder
-        if folder is not None:
-            made._sweep(folder)
-        return made
-    if node._wrapped is not None:
-        return node._wrap(_refilled(node._wrapped, leaves, _below(folder, INNER)))
-    if node._stacked:
-        made = node._from_parts(
-            [_refilled(part, leaves, _below(folder, str(place))) for place, part in enumerate(node._parts())]
-        )
-        made._rare["prefix"] = folder
-        return made
-    fields = {}
-    for key, value in node._fields().items():
-        if isinstance(value, TensorCollection):
-            fields[key] = _refilled(value, leaves, _below(folder, key))
-        else:
-            fields[key] = next(leaves)
-    made = node._rebuild(fields, node.batch_size, CPU, node._names)
-    made._rare["prefix"] = folder
-    return made
-
-
-def _replace(node: Any, leaves: Iterator[Tensor], prefix: Any) -> None:
-    """Puts other leaves in a tree, depth first. All of them are there before the first is put."""
-    _put(node, iter(list(leaves)), _folder(node, prefix))
-
-
-def _put(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> None:
-    if node._is_non_tensor:
-        node._label_device(CPU)
-        node._rare["prefix"] = folder
-        if folder is not None:
-            node._sweep(folder)
-        return
-    if node._wrapped is not None:
-        _put(node._wrapped, leaves, _below(folder, INNER))
-        return
-    if node._stacked:
-        for place, part in enumerate(node._parts()):
-            _put(part, leaves, _below(folder, str(place)))
-        node._rare["prefix"] = folder
-        return
-    for key, value in list(node._fields().items()):
-        if isinstance(value, TensorCollection):
-            _put(value, leaves, _below(folder, key))
-        else:
-            node._set_str(key, next(leaves))
-    node._set_device(CPU)
-    node._rare["prefix"] = folder
-
-
-def _finish(node: Any) -> Any:
-    """Locks a tree and marks all of it as mapped."""
-    node.lock_()
-    _mark(node)
-    return node
-
-
-def _mark(node: Any, within: bool = False) -> None:
-    node._rare["memmap"] = True
-    if within:  # a part of a stack of objects, which is in one file
-        node._rare["within"] = True
-    for value in node._parts():
-        if isinstance(value, TensorCollection):
-            _mark(value, bool(node._is_non_tensor))
+def _below(folder: Path | None, key: str, robust_key: bool | None) -> Path | None:
+    return None if folder is None else folder / key_file_name(key, robust_key is not False)
 
 
 def _take_over(node: Any, found: Any) -> None:
@@ -588,7 +500,7 @@ def _add_leaf(
         mapped = MemoryMappedTensor.from_tensor(leaf)
     for name in missing[:-1]:
         child = node._rebuild({}, dims, CPU, None)
-        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name))
+        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name, robust_key))
         node._set_str(name, child)
         lock_child(node, child)
         node = child

@@ -1,4 +1,4 @@
-"""Trees of tensordicts as plans for the native code, and back."""
+"""Trees of tensordicts in folders: what the native code saves of one, and one of what it reads."""
 
 from __future__ import annotations
 
@@ -6,27 +6,47 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Size, Tensor
 
+from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of
 from tensordict._io.ragged import Structures, built, files_of
 from tensordict._kernel.collector import collector_paused
-from tensordict._kernel.native import load_tree, save_leaf, save_tree
+from tensordict._kernel.fork import close_inherited_locks
+from tensordict._kernel.native import Level, load_tree, save_leaf, save_tree
 from tensordict._kernel.unbatched import check_batched
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
 
-CPU = torch.device("cpu")
 
-# What reads a level that is no plain dictionary, by its class (`_class`, or `_type` in older folders): it is called with
-# the folder of the level, its metadata as JSON, and the keyword arguments of `load`.
-READERS: dict[str, Callable[..., Any]] = {}
+class Saved(NamedTuple):
+    """A level that is no plain dictionary, as it was read.
+
+    Attributes:
+        folder: its folder.
+        text: its metadata as JSON.
+        files: the files beside that: name and content.
+        members: the levels in it by the names of their folders, numbers in their order.
+        allow_pickle: whether pickles may be read; None for those that this process wrote.
+    """
+
+    folder: str
+    text: str
+    files: dict[str, bytes]
+    members: dict[str, Any]
+    allow_pickle: bool | None
+
+
+# What makes a node of a level that is no plain dictionary, by its class (`_class`, or `_type` in older folders).
+READERS: dict[str, Callable[[Saved], Any]] = {}
 
 # What gives a container the class of that name, which a folder says it has.
 CLASS_READERS: list[Callable[[str, Any], Any]] = []
+
+close_inherited_locks()
 
 _MODES = {None: "r+", "r+": "r+", "r": "c"}
 
@@ -56,95 +76,108 @@ def _origin(leaf: Any) -> str | None:
     return None
 
 
-# The folder, below that of a container around another one, in which the other one is.
-INNER = "_tensordict"
+def _level(spot: Spot, after: int) -> Level:
+    """What a folder says of a node, which comes after that many files of leaves."""
+    node, kind = spot.node, type(spot.node)
+    if spot.kind is DICT:
+        return Level(spot.parent, spot.key, "TensorDict", spot.size, spot.names, after)
+    files: list[tuple[str, bytes]] = []
+    if spot.kind is OBJECTS:
+        text, files = node._described()
+    elif spot.kind is WRAPPER:
+        text = json.dumps({"_type": str(kind)})
+    else:
+        text = json.dumps(_stack_metadata(spot))
+    return Level(spot.parent, spot.key, kind.__name__, (), None, after, text, files)
 
 
-def _level(parent: int | None, key: str, node: Any, after: int) -> tuple[Any, ...]:
-    if node._is_non_tensor:
-        return parent, key, type(node).__name__, (), None, after, None, node._described()
-    if node._wrapped is not None:
-        kind = type(node)
-        return parent, key, kind.__name__, (), None, after, None, (json.dumps({"_type": str(kind)}), [])
-    names = node._names
-    if node._stacked:
-        return parent, key, type(node).__name__, node.batch_size, names, after, None, (_stack_metadata(node), [])
-    return parent, key, "TensorDict", node.batch_size, names, after, None, None
-
-
-def _stack_metadata(node: Any) -> str:
+def _stack_metadata(spot: Spot) -> dict[str, Any]:
     """What a folder says of a stack, whose members lie in sub-folders named by their numbers."""
-    kind = type(node)
-    return json.dumps(
-        {
-            "_type": str(kind),
-            "_format_version": 1,
-            "_class": f"tensordict:{kind.__name__}",
-            "stack_dim": node.stack_dim,
-            "stack_dim_name": None if node._names is None else node._names[node.stack_dim],
-        }
-    )
+    node, kind = spot.node, type(spot.node)
+    return {
+        **{place: {"type": type(member.node).__name__} for place, member in spot.fields.items()},  # type: ignore[union-attr]
+        "_type": str(kind),
+        "_format_version": 1,
+        "_class": f"tensordict:{kind.__name__}",
+        "stack_dim": node.stack_dim,
+        "stack_dim_name": None if spot.names is None else spot.names[node.stack_dim],
+    }
 
 
-class Plan:
-    """What the native code saves of a tree: its levels, and its leaves depth first."""
+class Files:
+    """The files of a tree.
 
-    __slots__ = ("leaves", "levels", "ragged", "structures")
+    Attributes:
+        levels: what the native code writes of its nodes.
+        rows: level, key, tensor, the file it is mapped from, and what the metadata says if it is more or less than a tensor,
+            for each file of a leaf.
+    """
 
-    def __init__(self, node: Any) -> None:
-        self.levels: list[tuple[Any, ...]] = []
-        # Level, key, tensor, the file it is mapped from, what the metadata says if it is more or less than a tensor.
-        self.leaves: list[tuple[int, str, Tensor, str | None, str | None]] = []
+    __slots__ = ("_ragged", "_structures", "levels", "rows")
+
+    def __init__(self, plan: Plan) -> None:
+        self.levels: list[Level] = []
+        self.rows: list[tuple[int, str, Tensor, str | None, str | None]] = []
         # Nested leaves by the place of their first file, with the number of files.
-        self.ragged: dict[int, tuple[Tensor, int]] = {}
-        self.structures: Structures = {}
-        self._add(None, "", node)
+        self._ragged: dict[int, tuple[Tensor, int]] = {}
+        self._structures: Structures = {}
+        self._add(plan.spots[0], plan.leaves)
 
-    def _add(self, parent: int | None, key: str, node: Any) -> None:
-        levels, leaves = self.levels, self.leaves
-        number = len(levels)
-        levels.append(_level(parent, key, node, len(leaves)))
-        if node._is_non_tensor:
-            return
-        if node._wrapped is not None:
-            self._add(number, INNER, node._wrapped)
-            return
-        if node._stacked:
-            for place, part in enumerate(node._parts()):
-                self._add(number, str(place), part)
-            return
-        for name, value in node._fields().items():
-            if type(value) is Tensor and not value.is_nested:
-                leaves.append((number, name, value, None, None))
-            elif isinstance(value, TensorCollection):
-                self._add(number, name, value)
-            elif value.is_nested:
-                start = len(leaves)
-                files = files_of(name, value, self.structures)
-                leaves.extend((number, key, tensor, None, says) for key, tensor, says in files)
-                self.ragged[start] = (value, len(leaves) - start)
+    def _add(self, spot: Spot, leaves: list[Tensor]) -> None:
+        # nodes are numbered in the order in which this comes to them
+        self.levels.append(_level(spot, len(self.rows)))
+        rows, number = self.rows, spot.number
+        for key, found in spot.fields.items():
+            if type(found) is not int:
+                self._add(found, leaves)  # type: ignore[arg-type]
+                continue
+            leaf: Any = leaves[found]
+            if type(leaf) is Tensor and not leaf.is_nested:
+                rows.append((number, key, leaf, None, None))
+            elif leaf.is_nested:
+                start = len(rows)
+                files = files_of(key, leaf, self._structures)
+                rows.extend((number, name, tensor, None, says) for name, tensor, says in files)
+                self._ragged[start] = (leaf, len(rows) - start)
             else:
-                check_batched(value, "saved", name)
-                leaves.append((number, name, value, _origin(value), None))
+                check_batched(leaf, "saved", key)
+                rows.append((number, key, leaf, _origin(leaf), None))
 
-    def results(self, root: str, stored: list[Any]) -> Iterator[Tensor]:
-        """The mapped leaves, depth first."""
+    @collector_paused()
+    def write(self, prefix: FilePath, options: dict[str, bool]) -> list[Tensor]:
+        """Saves the tree to a folder, or one like it of zeros, and gives its mapped leaves, depth first."""
+        root = os.path.abspath(prefix)
+        empty = options["empty"]
+        rows = [(number, key, leaf, None, says) for number, key, leaf, _, says in self.rows] if empty else self.rows
+        try:
+            stored = save_tree(root, self.levels, rows, prepare, options)
+        except FileExistsError as error:
+            raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+        if self._ragged:
+            return list(self._results(root, stored))
+        if all([memory is not None for memory, _ in stored]):
+            tensors = ((memory, leaf[2].dtype, leaf[2].shape, file) for leaf, (memory, file) in zip(self.rows, stored))
+            return list(MemoryMappedTensor._from_maps(tensors, f"{root}/"))
+        return [_result(leaf[2], root, *saved) for leaf, saved in zip(self.rows, stored)]
+
+    def _results(self, root: str, stored: list[Any]) -> Iterator[Tensor]:
         at = 0
         structures: Structures = {}
         while at < len(stored):
-            if at not in self.ragged:
-                yield _result(self.leaves[at][2], root, *stored[at])
+            if at not in self._ragged:
+                yield _result(self.rows[at][2], root, *stored[at])
                 at += 1
                 continue
-            count = self.ragged[at][1]
-            mapped = [_result(self.leaves[place][2], root, *stored[place]) for place in range(at, at + count)]
-            yield built(self.leaves[at][4] or "", mapped, structures, stored[at][1])
+            count = self._ragged[at][1]
+            mapped = [_result(self.rows[place][2], root, *stored[place]) for place in range(at, at + count)]
+            yield built(self.rows[at][4] or "", mapped, structures, stored[at][1])
             at += count
 
 
-def _options(
-    robust_key: bool | None, copy_existing: bool, existsok: bool, empty: bool, durable: bool = False
+def options_of(
+    robust_key: bool | None, copy_existing: bool, existsok: bool, empty: bool = False, durable: bool = False
 ) -> dict[str, bool]:
+    """How the native code saves."""
     return {
         "robust_key": robust_key is not False,
         "copy_existing": copy_existing,
@@ -152,33 +185,6 @@ def _options(
         "durable": durable,
         "empty": empty,
     }
-
-
-@collector_paused()
-def write(
-    node: Any,
-    prefix: FilePath,
-    copy_existing: bool,
-    existsok: bool,
-    robust_key: bool | None,
-    empty: bool = False,
-    durable: bool = False,
-) -> Iterator[Tensor]:
-    """Saves a tree to a folder, or one like it with zeros, and gives its mapped leaves, depth first."""
-    plan = Plan(node)
-    root = os.path.abspath(prefix)
-    leaves = [(number, key, leaf, None, says) for number, key, leaf, _, says in plan.leaves] if empty else plan.leaves
-    options = _options(robust_key, copy_existing, existsok, empty, durable)
-    try:
-        stored = save_tree(root, plan.levels, leaves, prepare, options)
-    except FileExistsError as error:
-        raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
-    if plan.ragged:
-        return plan.results(root, stored)
-    if all([memory is not None for memory, _ in stored]):
-        tensors = ((memory, leaf[2].dtype, leaf[2].shape, file) for leaf, (memory, file) in zip(plan.leaves, stored))
-        return MemoryMappedTensor._from_maps(tensors, f"{root}/")
-    return (_result(leaf[2], root, *saved) for leaf, saved in zip(plan.leaves, stored))
 
 
 def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
@@ -190,16 +196,34 @@ def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
     return MemoryMappedTensor.from_filename(f"{root}/{file}", leaf.dtype, leaf.shape)
 
 
+def _path_levels(root: Any, path: tuple[str, ...]) -> list[Level]:
+    """The levels that lead from a tree to the one of an entry; those that are not there are plain."""
+    spots = [Spot(root, 0, None, "")]
+    node = root
+    for key in path[:-1]:
+        while kind_of(node) is WRAPPER:
+            node = node._wrapped
+            spots.append(Spot(node, len(spots), len(spots) - 1, INNER))
+        below = node._fields().get(key, node)
+        if isinstance(below, TensorCollection):
+            node = below
+        spots.append(Spot(node, len(spots), len(spots) - 1, key))
+    while kind_of(node) is WRAPPER:
+        node = node._wrapped
+        spots.append(Spot(node, len(spots), len(spots) - 1, INNER))
+    if any([spot.kind in (STACK, OBJECTS) for spot in spots]):
+        raise RuntimeError(f"an entry cannot be added to the folder of a lazy stack, got the key {path}")
+    return [_level(spot, 0) for spot in spots]
+
+
+@collector_paused()
 def write_leaf(
     root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool | None
 ) -> Tensor:
     """Adds one leaf to the folder of a tree, with the levels that it lacks."""
-    levels, node = [_level(None, "", root, 0)], root
-    for key in path[:-1]:
-        node = node._fields().get(key, node) if node is not None else node
-        levels.append(_level(len(levels) - 1, key, node, 0))
+    levels = _path_levels(root, path)
     folder = os.path.abspath(prefix)
-    options = _options(robust_key, True, existsok, empty)
+    options = options_of(robust_key, True, existsok, empty)
 
     def put(key: str, tensor: Tensor, says: str | None) -> Tensor:
         plan = (len(levels) - 1, key, tensor, None if empty else _origin(tensor), says)
@@ -228,7 +252,7 @@ def read(
     non_blocking: bool = False,
     robust_key: bool | None = True,
     mode: str | None = None,
-    **options: Any,
+    allow_pickle: bool | None = None,
 ) -> Any:
     """Reads a tree, or the part of it in a sub-folder, as tensordicts of mapped tensors."""
     check_mode(mode)
@@ -238,11 +262,12 @@ def read(
     structures: Structures = {}
     for number in range(len(levels) - 1, -1, -1):
         level = levels[number]
-        other = level[8]
-        if other is not None:
-            nodes[number] = _read_other(root, level, mode=mode, robust_key=robust_key, **options)
+        folder = os.path.join(root, level.folder) if level.folder else root
+        if level.text is not None:
+            members = {key: nodes[found] for key, found in level.fields.items()}
+            nodes[number] = _other(level, Saved(folder, level.text, dict(level.files), members, allow_pickle))
             continue
-        fields = level[7]
+        fields = level.fields
         simple = [found for found in fields.values() if _is_simple(found)]
         mapped = MemoryMappedTensor._from_maps(simple, f"{root}/", mode)
         for key, found in fields.items():
@@ -250,10 +275,10 @@ def read(
                 fields[key] = next(mapped)
             else:
                 fields[key] = nodes[found] if type(found) is int else _leaf(found, root, mode, structures)
-        _fit_objects(fields, Size(level[4]))
-        where = CPU if level[5] is not None else None
-        node = plain_tensordict(fields, Size(level[4]), where, level[6])
-        node._rare["prefix"] = Path(prefix, level[3])
+        size = Size(level.batch_size)
+        _fit_objects(fields, size)
+        node = plain_tensordict(fields, size, CPU if level.device is not None else None, level.names)
+        node._rare["prefix"] = Path(folder)
         nodes[number] = node
     top = nodes[0]
     return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
@@ -279,30 +304,6 @@ def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Struc
     return _mapped(found, root, mode)
 
 
-def _read_stack(folder: str, text: str, **options: Any) -> Any:
-    """A stack, whose members lie in sub-folders named by their numbers.
-
-    Raises:
-        ValueError: its metadata is not valid.
-    """
-    metadata = json.loads(text)
-    dim, name = metadata.get("stack_dim"), metadata.get("stack_dim_name")
-    if type(dim) is not int or not (name is None or isinstance(name, str)):
-        raise ValueError(f"the metadata in {folder} is that of a stack, with the stack dimension {dim!r} named {name!r}")
-    listed = sum(key.isdecimal() for key in metadata)
-    members: list[Any] = []
-    while len(members) < listed if listed else os.path.isfile(os.path.join(folder, str(len(members)), "meta.json")):
-        members.append(read(os.path.join(folder, str(len(members))), **options))
-    if not members:
-        raise ValueError(f"the stack in {folder} has no members")
-    node = lazy_stack(members, dim, stack_dim_name=name)
-    node._rare["prefix"] = Path(folder)
-    return node
-
-
-READERS["tensordict:LazyStackedTensorDict"] = READERS["<class 'tensordict._lazy.LazyStackedTensorDict'>"] = _read_stack
-
-
 def _mapped(found: tuple[Any, ...], root: str, mode: str | None) -> Tensor:
     memory, dtype, shape, file = found
     if memory is None:
@@ -310,17 +311,35 @@ def _mapped(found: tuple[Any, ...], root: str, mode: str | None) -> Tensor:
     return MemoryMappedTensor._from_map(memory, dtype, shape, f"{root}/{file}", mode)
 
 
-def _read_other(root: str, level: tuple[Any, ...], **options: Any) -> Any:
-    """A level that is no plain dictionary, by what is registered for its class."""
-    key, folder = level[1], level[3]
-    type_name, class_name, text = level[8]
-    reader = READERS.get(class_name) or READERS.get(type_name)
-    if reader is None and CLASS_READERS and os.path.isdir(os.path.join(root, folder, INNER)):
-        return CLASS_READERS[0](type_name, read(os.path.join(root, folder, INNER), **options))
+def _other(level: Level, saved: Saved) -> Any:
+    """The node of a level that is no plain dictionary, by what is registered for its class."""
+    type_name, class_name = level.class_names
+    reader = READERS.get(class_name or "") or READERS.get(type_name)
+    if reader is None and CLASS_READERS and INNER in saved.members:
+        return CLASS_READERS[0](type_name, saved.members[INNER])
     if reader is None:
-        where = f"the entry {key!r}" if key else "the root"
+        where = f"the entry {level.key!r}" if level.key else "the root"
         raise RuntimeError(
-            f"cannot read {where} in {os.path.join(root, folder)}: it is of class {class_name or type_name}, which has no "
-            "reader here"
+            f"cannot read {where} in {saved.folder}: it is of class {class_name or type_name}, which has no reader here"
         )
-    return reader(os.path.join(root, folder), text, **options)
+    node = reader(saved)
+    node._rare["prefix"] = Path(saved.folder)
+    return node
+
+
+def _read_stack(saved: Saved) -> Any:
+    """A stack, whose members lie in sub-folders named by their numbers.
+
+    Raises:
+        ValueError: its metadata is not valid.
+    """
+    metadata = json.loads(saved.text)
+    dim, name = metadata.get("stack_dim"), metadata.get("stack_dim_name")
+    if type(dim) is not int or not (name is None or isinstance(name, str)):
+        raise ValueError(f"the metadata in {saved.folder} is that of a stack, with the stack dimension {dim!r} named {name!r}")
+    if list(saved.members) != [str(place) for place in range(len(saved.members))] or not saved.members:
+        raise ValueError(f"the stack in {saved.folder} has the members {list(saved.members)}, expected numbers from 0 on")
+    return lazy_stack(list(saved.members.values()), dim, stack_dim_name=name)
+
+
+READERS["tensordict:LazyStackedTensorDict"] = READERS["<class 'tensordict._lazy.LazyStackedTensorDict'>"] = _read_stack

@@ -1,6 +1,7 @@
 """The native functions, re-exported: the only module that imports `tensordict._core`."""
 
 from tensordict._core import (
+    Level,
     Map,
     Swap,
     __version__,
@@ -11,6 +12,7 @@ from tensordict._core import (
     consolidate,
     consolidate_to_file,
     gather,
+    inherited_locks,
     is_plain,
     key_file_name,
     load_tree,
@@ -32,6 +34,7 @@ from tensordict._core import (
     regrouped,
     runs_under,
     save_leaf,
+    save_level,
     save_tree,
     stack,
     stack_dicts,
@@ -45,6 +48,7 @@ from tensordict._core import (
 )
 
 __all__ = [
+    "Level",
     "Map",
     "Swap",
     "__version__",
@@ -55,6 +59,7 @@ __all__ = [
     "consolidate",
     "consolidate_to_file",
     "gather",
+    "inherited_locks",
     "is_plain",
     "key_file_name",
     "load_tree",
@@ -76,6 +81,7 @@ __all__ = [
     "regrouped",
     "runs_under",
     "save_leaf",
+    "save_level",
     "save_tree",
     "stack",
     "stack_dicts",

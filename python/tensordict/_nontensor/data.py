@@ -113,11 +113,6 @@ class NonTensorDataBase(TensorClass):
     def _is_memmaped_from_above(self) -> bool:
         return in_file_of_stack(self)
 
-    def _sweep(self, folder: Any) -> None:
-        from tensordict._nontensor.files import sweep
-
-        sweep(self, folder)
-
     def _resave(self) -> None:
         from tensordict._nontensor.files import resave
 

@@ -9,7 +9,8 @@ from hashlib import sha256
 from typing import Any
 
 from tensordict._io.as_json import same_in_json
-from tensordict._io.tree import READERS
+from tensordict._io.tree import READERS, Saved
+from tensordict._kernel.native import save_level
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
 from tensordict._nontensor.stack import NonTensorStack
 from tensordict._nontensor.values import holders
@@ -56,24 +57,8 @@ def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
 def resave(node: Any) -> None:
     """Writes a node that holds objects to its folder again, after they were changed in place."""
     folder = node._rare.get("prefix")
-    if folder is None:
-        return
-    text, files = describe(node)
-    for name, found in [*files, ("meta.json", text.encode())]:
-        path = os.path.join(folder, name)
-        with open(f"{path}.new", "wb") as file:
-            file.write(found)
-        os.replace(f"{path}.new", path)
-    sweep(node, folder)
-
-
-def sweep(node: Any, folder: Any) -> None:
-    """Removes the pickle of objects that were in a folder before those of `node`."""
-    kept = [name for name, _ in describe(node)[1]]
-    for name in (_PICKLED, _OTHER):
-        path = os.path.join(folder, name)
-        if name not in kept and os.path.isfile(path):
-            os.unlink(path)
+    if folder is not None:
+        save_level(folder, *describe(node))
 
 
 # The digests of the pickles that this process wrote: those it may read back without being told.
@@ -86,31 +71,31 @@ def _pickled(value: Any) -> bytes:
     return found
 
 
-def _unpickled(path: str, allow_pickle: bool | None) -> Any:
-    """What a pickle in a folder holds.
+def _unpickled(saved: Saved, name: str) -> Any:
+    """What a pickle beside the metadata of a level holds.
 
     Raises:
+        ValueError: it is not there.
         RuntimeError: reading pickles was not allowed, and this process did not write this one.
     """
-    with open(path, "rb") as file:
-        found = file.read()
-    if not (allow_pickle or (allow_pickle is None and sha256(found).digest() in _WRITTEN)):
+    found, allowed = saved.files.get(name), saved.allow_pickle
+    if found is None:
+        raise ValueError(f"the metadata in {saved.folder} is that of an object in {name}, and there is none")
+    if not (allowed or (allowed is None and sha256(found).digest() in _WRITTEN)):
+        path = os.path.join(saved.folder, name)
         raise RuntimeError(
-            f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading one "
-            "can run any code. Pass allow_pickle=True if the folder comes from where you trust it."
+            f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading "
+            "one can run any code. Pass allow_pickle=True if the folder comes from where you trust it."
         )
     return pickle.loads(found)
 
 
-def _read_data(folder: str, text: str, *, allow_pickle: bool | None = None, **_: Any) -> Any:
-    metadata = json.loads(text)
+def _read_data(saved: Saved) -> Any:
+    metadata = json.loads(saved.text)
     kind = _KINDS[metadata["_type"].split(".")[-1].rstrip("'>")]
     held = {name: metadata[name] for name in ("data", "_metadata") if name in metadata}
-    other = os.path.join(folder, _OTHER)
     if "data" not in held or "_metadata" not in held:
-        if not os.path.isfile(other):
-            raise ValueError(f"the metadata in {folder} is that of an object, and there is none")
-        held.update(_unpickled(other, allow_pickle))
+        held.update(_unpickled(saved, _OTHER))
     made = kind._of(held["data"])
     object.__setattr__(made, "_metadata", held.get("_metadata"))
     return made
@@ -119,13 +104,13 @@ def _read_data(folder: str, text: str, *, allow_pickle: bool | None = None, **_:
 _KINDS: dict[str, type[NonTensorDataBase]] = {kind.__name__: kind for kind in (MetaData, NonTensorData, NonTensorDataBase)}
 
 
-def _read_stack(folder: str, text: str, *, allow_pickle: bool | None = None, **_: Any) -> Any:
-    metadata = json.loads(text)
+def _read_stack(saved: Saved) -> Any:
+    metadata = json.loads(saved.text)
     values, dim = metadata.get("data"), metadata.get("stack_dim", 0)
     if values == _PICKLED:
-        values = _unpickled(os.path.join(folder, _PICKLED), allow_pickle)
+        values = _unpickled(saved, _PICKLED)
     if type(values) is not list or type(dim) is not int:
-        raise ValueError(f"the metadata in {folder} is that of a stack of objects, with {values!r} along {dim!r}")
+        raise ValueError(f"the metadata in {saved.folder} is that of a stack of objects, with {values!r} along {dim!r}")
     return _stack(values, metadata.get("_batch_dims"))
 
 

@@ -204,11 +204,6 @@ class NonTensorStack(LazyStackedTensorDict):
         self._resave()
         return self
 
-    def _sweep(self, folder: Any) -> None:
-        from tensordict._nontensor.files import sweep
-
-        sweep(self, folder)
-
     def _resave(self) -> None:
         if self._extra is not None and self._extra.get("memmap"):
             from tensordict._nontensor.files import resave

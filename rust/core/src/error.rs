@@ -282,6 +282,18 @@ pub enum Error {
         /// Type of an element.
         dtype: DType,
     },
+    /// A change counts, and a part of it is not in place yet.
+    #[error(
+        "the new content of {} counts and is what is read, but it could not all be put in place: {source}; opening or saving \
+         the folder tries again",
+        path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+        /// What went wrong.
+        source: Box<Error>,
+    },
     /// No torch type has the name.
     #[error("{name:?} is no data type of torch")]
     UnknownDType {

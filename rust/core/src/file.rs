@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use crate::journal::{COMMITTED, STAGING, View};
 use crate::memmap::Map;
-use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside, is_plain_name};
+use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
+use crate::owned::owned;
 use crate::ragged::RaggedSchema;
-use crate::reader;
-use crate::schedule;
+use crate::reader::join;
 use crate::schema::LeafSchema;
-use crate::transaction::{self, COMMITTED, Changes, Folder, Redirects, STAGING};
+use crate::transaction::{self, Changes, recovered};
+use crate::whole::{self, Place};
 pub use crate::writer::Source;
 use crate::writer::Write;
 use crate::{Error, Result};
@@ -108,17 +110,17 @@ pub struct Saved {
 
 /// Names of everything in a plan.
 struct Names {
-    /// Folder of each level, relative to the root; empty for the root itself.
+    /// Folder of each level, relative to the outermost one; empty for that itself.
     levels: Vec<String>,
     /// Keys from the root to each level.
     keys: Vec<Vec<String>>,
-    /// File of each leaf, relative to the root.
+    /// File of each leaf, relative to the same.
     leaves: Vec<String>,
 }
 
 impl Names {
-    /// Names everything, and checks that nothing leaves the folder or shares a name.
-    fn new(plan: &SavePlan<'_>, naming: Naming) -> Result<Self> {
+    /// Names everything in a tree in the sub-folder `below`, and checks that nothing leaves it or shares a name.
+    fn new(plan: &SavePlan<'_>, naming: Naming, below: &str) -> Result<Self> {
         let mut names = Self {
             levels: Vec::with_capacity(plan.levels.len()),
             keys: Vec::with_capacity(plan.levels.len()),
@@ -126,7 +128,7 @@ impl Names {
         };
         for level in &plan.levels {
             let (folder, keys) = match level.parent {
-                None => (String::new(), Vec::new()),
+                None => (below.to_owned(), Vec::new()),
                 Some(parent) => names.below(parent, &level.key, "", naming)?,
             };
             names.levels.push(folder);
@@ -145,6 +147,13 @@ impl Names {
         keys.push(key.to_owned());
         let name = naming.name(key);
         let name = format!("{name}{suffix}");
+        if [STAGING, COMMITTED].contains(&name.as_str()) {
+            return Err(Error::FileCollision {
+                first: Vec::new(),
+                second: keys,
+                name,
+            });
+        }
         if !is_plain_name(&name) {
             return Err(Error::UnsafeName {
                 key: key.to_owned(),
@@ -163,9 +172,6 @@ impl Names {
 
     fn check_unique(&self, plan: &SavePlan<'_>) -> Result<()> {
         let mut owners: HashMap<Cow<'_, str>, Cow<'_, [String]>> = HashMap::new();
-        for own in [STAGING, COMMITTED] {
-            owners.insert(own.into(), Vec::new().into());
-        }
         for ((folder, keys), level) in self.levels.iter().zip(&self.keys).zip(&plan.levels) {
             let mut files = vec![join(folder, META)];
             files.extend(level.files.iter().map(|(name, _)| join(folder, name)));
@@ -201,14 +207,6 @@ fn claim<'a>(
     }
 }
 
-fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{folder}/{name}")
-    }
-}
-
 /// Saves a tree as the folder `path`, which holds exactly that tree afterwards, beside files that belong to no tree.
 ///
 /// A folder that does not exist appears complete. In one that exists the new files replace the old ones all at once:
@@ -219,23 +217,19 @@ fn join(folder: &str, name: &str) -> String {
 /// or the system refuses. Nothing is changed then.
 pub fn save(path: &Path, plan: &mut SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
     add_entries(plan);
-    let names = Names::new(plan, options.naming)?;
-    transaction::settle_above(path)?;
-    schedule::install(|| {
-        for _ in 0..ATTEMPTS {
-            let saved = match Folder::lock(path) {
-                Ok(folder) => Some(save_in(&folder, plan, &names, options)?),
-                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                    save_new(path, plan, &names, options)?
-                }
-                Err(error) => return Err(error),
-            };
-            if let Some(saved) = saved {
-                return Ok(saved);
+    for _ in 0..ATTEMPTS {
+        let saved = match Place::lock(path) {
+            Ok((place, folder)) => Some(save_in(&recovered(&folder)?, &place, plan, options)?),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                save_new(path, plan, options)?
             }
+            Err(error) => return Err(error),
+        };
+        if let Some(saved) = saved {
+            return Ok(saved);
         }
-        Err(Error::Busy { path: path.into() })
-    })
+    }
+    Err(Error::Busy { path: path.into() })
 }
 
 /// Adds to each level's metadata the entries of its fields, in their order.
@@ -251,7 +245,8 @@ fn add_entries(plan: &mut SavePlan<'_>) {
         while let Some((_, leaf)) = leaves.next_if(|(number, _)| *number < level.after) {
             add(leaf, &mut entries);
         }
-        if let Some(parent) = level.parent {
+        // What else a level says it says itself.
+        if let Some(parent) = level.parent.filter(|parent| plan.levels[*parent].meta.is_plain()) {
             let entry = Entry::Level(level.kind.clone().into_owned());
             entries[parent].push((level.key.clone().into_owned(), entry));
         }
@@ -308,76 +303,89 @@ fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: Sa
 }
 
 /// Saves a folder that does not exist; none if it does by now.
-fn save_new(
-    path: &Path,
-    plan: &SavePlan<'_>,
-    names: &Names,
-    options: SaveOptions,
-) -> Result<Option<Vec<Saved>>> {
+fn save_new(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Option<Vec<Saved>>> {
+    let names = Names::new(plan, options.naming, "")?;
     let mut changes = Changes {
         folders: names.levels[1..].to_vec(),
         ..Changes::default()
     };
     let mut written = Vec::with_capacity(plan.leaves.len());
     for (leaf, file) in plan.leaves.iter().zip(&names.leaves) {
-        check_origin(leaf, names, path.join(file), options)?;
+        check_origin(leaf, &names, path.join(file), options)?;
         let has_file = !leaf.source.is_empty();
         if has_file {
-            changes.writes.push(leaf_write(names, leaf, file));
+            changes.writes.push(leaf_write(&names, leaf, file));
         }
         written.push(has_file);
     }
-    changes.writes.extend(level_writes(plan, names, path)?);
+    changes.writes.extend(level_writes(plan, &names, path)?);
     let maps = transaction::create(path, &changes, options.durable)?;
-    Ok(maps.map(|maps| saved(&written, &names.leaves, maps)))
+    Ok(maps.map(|maps| saved(&written, names.leaves.iter().map(String::as_str), maps)))
 }
 
 /// What became of the leaves: those that were written have a map, in order.
-fn saved(written: &[bool], files: &[String], maps: Vec<Option<Map>>) -> Vec<Saved> {
+fn saved<'a>(written: &[bool], files: impl Iterator<Item = &'a str>, maps: Vec<Option<Map>>) -> Vec<Saved> {
     let mut maps = maps.into_iter().flatten();
-    let leaf = |(written, file): (&bool, &String)| Saved {
-        file: file.clone(),
+    let leaf = |(written, file): (&bool, &str)| Saved {
+        file: file.to_owned(),
         map: written.then(|| maps.next()).flatten(),
     };
     written.iter().zip(files).map(leaf).collect()
 }
 
-/// Saves into the locked `folder`.
-fn save_in(folder: &Folder, plan: &SavePlan<'_>, names: &Names, options: SaveOptions) -> Result<Vec<Saved>> {
-    folder.recover()?;
+/// Saves into a locked folder that is as `view` says.
+fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
+    let names = Names::new(plan, options.naming, &place.below)?;
     let mut changes = Changes {
         folders: names.levels[1..].to_vec(),
         ..Changes::default()
     };
     let mut written = Vec::with_capacity(plan.leaves.len());
     for (leaf, file) in plan.leaves.iter().zip(&names.leaves) {
-        let kept = leaf.source.is_empty() || is_in_place(folder, leaf, file);
-        if !kept {
-            check_origin(leaf, names, folder.full(file), options)?;
-            changes.writes.push(leaf_write(names, leaf, file));
-        }
-        written.push(!kept);
+        let write = leaf_change(view, &names, leaf, file, options)?;
+        written.push(write.is_some());
+        changes.writes.extend(write);
     }
-    if !options.replace
-        && let Some(write) = changes.writes.iter().find(|write| folder.has(&write.target))
-    {
+    changes
+        .writes
+        .extend(level_writes(plan, &names, &view.folder.path)?);
+    plan_removals(view, &names, plan, &place.below, &mut changes);
+    let maps = transaction::change(view, changes, options.durable)?;
+    let files = names.leaves.iter().map(|file| place.relative(file));
+    Ok(saved(&written, files, maps))
+}
+
+/// What is to be written of a leaf; nothing where it has no elements or is there already.
+fn leaf_change<'a>(
+    view: &View<'_>,
+    names: &Names,
+    leaf: &SaveLeaf<'a>,
+    file: &str,
+    options: SaveOptions,
+) -> Result<Option<Write<'a>>> {
+    let in_place = is_in_place(view, leaf, file);
+    // A file that committed changes are to replace is written again, as they will not be carried out any more.
+    if leaf.source.is_empty() || (in_place && !view.is_pending()) {
+        return Ok(None);
+    }
+    if !in_place {
+        check_origin(leaf, names, view.folder.full(file), options)?;
+    }
+    if !options.replace && view.has(file) {
         return Err(Error::Exists {
-            path: folder.full(&write.target),
+            path: view.folder.full(file),
         }
-        .at_key(&write.key));
+        .at_key(&names.leaf_keys(leaf)));
     }
-    changes.writes.extend(level_writes(plan, names, &folder.path)?);
-    plan_removals(folder, plan, names, &mut changes);
-    let maps = folder.change(changes, options.durable)?;
-    Ok(saved(&written, &names.leaves, maps))
+    Ok(Some(leaf_write(names, leaf, file)))
 }
 
 /// Whether the leaf is mapped from the very file that is at its place.
-fn is_in_place(folder: &Folder, leaf: &SaveLeaf<'_>, file: &str) -> bool {
+fn is_in_place(view: &View<'_>, leaf: &SaveLeaf<'_>, file: &str) -> bool {
     let Some(origin) = &leaf.origin else {
         return false;
     };
-    let Ok(place) = folder.stat(file) else {
+    let Ok(place) = view.folder.stat(file) else {
         return false;
     };
     u64::try_from(place.st_size) == Ok(leaf.source.len())
@@ -385,45 +393,26 @@ fn is_in_place(folder: &Folder, leaf: &SaveLeaf<'_>, file: &str) -> bool {
             .is_ok_and(|origin| (origin.st_dev, origin.st_ino) == (place.st_dev, place.st_ino))
 }
 
-/// Plans to remove what the tree in the folder has and the new one has not. A tree whose metadata cannot be read is no
-/// tree: its files stay, as they belong to no one known.
-fn plan_removals(folder: &Folder, plan: &SavePlan<'_>, names: &Names, changes: &mut Changes<'_>) {
-    let Ok(old) = reader::read_levels(folder) else {
-        return;
-    };
+/// Plans to remove what the tree in the folder has and the new one has not.
+fn plan_removals(
+    view: &View<'_>,
+    names: &Names,
+    plan: &SavePlan<'_>,
+    below: &str,
+    changes: &mut Changes<'_>,
+) {
+    let old = owned(view, below);
     let levels: HashSet<&str> = names.levels.iter().map(String::as_str).collect();
-    let mut used: HashSet<&str> = names.leaves.iter().map(String::as_str).collect();
-    used.extend(changes.writes.iter().map(|write| write.target.as_str()));
+    let mut used: HashSet<&str> = changes.writes.iter().map(|write| write.target.as_str()).collect();
     // The file of a leaf that has no elements by now goes too: such leaves have none.
-    for (leaf, file) in plan.leaves.iter().zip(&names.leaves) {
-        if leaf.source.is_empty() {
-            used.remove(file.as_str());
-        }
-    }
-    let mut removed: Vec<String> = Vec::new();
-    for leaf in old
-        .leaves
-        .iter()
-        .chain(old.ragged.iter().flat_map(|ragged| &ragged.files))
-    {
-        let place = |naming: Naming| {
-            let name = format!("{}{LEAF_SUFFIX}", naming.name(&leaf.key));
-            join(&old.levels[leaf.level].folder, &name)
-        };
-        let file = [Naming::Robust, Naming::Verbatim]
-            .into_iter()
-            .map(place)
-            .find(|file| is_inside(file) && folder.has(file));
-        removed.extend(file.filter(|file| !used.contains(file.as_str())));
-    }
-    for level in old.levels.iter().filter(|level| level.meta.is_plain()) {
-        if !levels.contains(level.folder.as_str()) && is_inside(&level.folder) {
-            removed.push(join(&level.folder, META));
-            changes.removed_folders.push(level.folder.clone());
-        }
-    }
-    changes.removed_folders.reverse();
-    changes.removed_files.extend(removed);
+    let kept = plan.leaves.iter().zip(&names.leaves);
+    used.extend(kept.filter_map(|(leaf, file)| (!leaf.source.is_empty()).then_some(file.as_str())));
+    let unused = |file: &String| !used.contains(file.as_str());
+    changes.removed_files.extend(old.files.into_iter().filter(unused));
+    let gone = |folder: &String| !levels.contains(folder.as_str());
+    changes
+        .removed_folders
+        .extend(old.folders.into_iter().rev().filter(gone));
 }
 
 /// Adds one leaf to the folder `path`, or replaces it. `levels` lead from the root to the level of the leaf; those that
@@ -441,51 +430,90 @@ pub fn add_leaf(
         levels,
         leaves: vec![leaf],
     };
-    transaction::settle_above(path)?;
-    let folder = match Folder::lock(path) {
+    let (place, folder) = match Place::lock(path) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             let mut saved = save(path, &mut plan, options)?;
             return saved.pop().ok_or_else(|| Error::Busy { path: path.into() });
         }
-        folder => folder?,
+        locked => locked?,
     };
-    folder.recover()?;
-    let names = Names::new(&plan, options.naming)?;
+    let view = settled(&recovered(&folder)?)?;
+    let names = Names::new(&plan, options.naming, &place.below)?;
     let mut changes = Changes::default();
     for (level, name) in plan.levels.iter_mut().zip(&names.levels) {
-        match reader::read_metadata(&folder, &Redirects::new(), name) {
+        match whole::metadata(&view, name) {
             Ok(meta) => level.meta = meta,
             Err(Error::NoMetadata { .. }) => changes.folders.push(name.clone()),
             Err(error) => return Err(error),
         }
     }
-    changes.folders.retain(|name| !name.is_empty());
+    changes.folders.retain(|name| *name != place.below);
     let (leaf, file) = (&plan.leaves[0], &names.leaves[0]);
-    let kept = leaf.source.is_empty() || is_in_place(&folder, leaf, file);
-    if !kept {
-        check_origin(leaf, &names, folder.full(file), options)?;
-        changes.writes.push(leaf_write(&names, leaf, file));
-    }
-    if !kept && !options.replace && folder.has(file) {
-        return Err(Error::Exists {
-            path: folder.full(file),
-        }
-        .at_key(&names.leaf_keys(leaf)));
-    }
-    if leaf.source.is_empty() && folder.has(file) {
+    let write = leaf_change(&view, &names, leaf, file, options)?;
+    let written = write.is_some();
+    changes.writes.extend(write);
+    if leaf.source.is_empty() && view.has(file) {
         changes.removed_files.push(file.clone());
     }
     replace_entries(&mut plan);
-    changes.writes.extend(level_writes(&plan, &names, path)?);
-    let maps = folder.change(changes, options.durable)?;
-    let mut saved = saved(&[!kept], &names.leaves, maps);
+    changes
+        .writes
+        .extend(level_writes(&plan, &names, &view.folder.path)?);
+    let maps = transaction::change(&view, changes, options.durable)?;
+    let mut saved = saved(&[written], [place.relative(&names.leaves[0])].into_iter(), maps);
     saved.pop().ok_or_else(|| Error::Busy { path: path.into() })
+}
+
+/// Writes again what the folder `path`, a level that is no plain dictionary, says of itself: its metadata and the files
+/// beside it.
+///
+/// # Errors
+/// There is no such level, or the system refuses; nothing is changed then.
+pub fn replace_level(path: &Path, meta: Metadata, files: Vec<(String, Vec<u8>)>) -> Result<()> {
+    let (place, folder) = Place::lock(path)?;
+    let view = settled(&recovered(&folder)?)?;
+    whole::metadata(&view, &place.below)?;
+    let level = SaveLevel {
+        parent: None,
+        key: Cow::Borrowed(""),
+        kind: Cow::Borrowed(""),
+        meta,
+        after: 0,
+        files,
+    };
+    let plan = SavePlan {
+        levels: vec![level],
+        leaves: Vec::new(),
+    };
+    let names = Names::new(&plan, Naming::Robust, &place.below)?;
+    let mut changes = Changes {
+        writes: level_writes(&plan, &names, &view.folder.path)?,
+        ..Changes::default()
+    };
+    let written: HashSet<String> = changes.writes.iter().map(|write| write.target.clone()).collect();
+    changes.removed_files = ATTACHED
+        .iter()
+        .map(|name| join(&place.below, name))
+        .filter(|file| !written.contains(file) && view.has(file))
+        .collect();
+    transaction::change(&view, changes, false).map(|_| ())
+}
+
+/// A folder in which nothing is left to do: a change of a part cannot take the place of a change that is committed.
+///
+/// # Errors
+/// There is something that could not be carried out; the system's error says why.
+fn settled<'a>(view: &View<'a>) -> Result<View<'a>> {
+    if view.is_pending() {
+        transaction::carry_out_again(view.folder)?;
+    }
+    Ok(View::plain(view.folder))
 }
 
 /// Adds the entries of a chain of levels and their one leaf, in place of those of the same key.
 fn replace_entries(plan: &mut SavePlan<'_>) {
     let leaf = &plan.leaves[0];
-    if let Some(entry) = leaf.entry() {
+    if let Some(entry) = leaf.entry().filter(|_| plan.levels[leaf.level].meta.is_plain()) {
         let entries = &mut plan.levels[leaf.level].meta.entries;
         match entries.iter_mut().find(|(key, _)| *key == leaf.key) {
             Some((_, old)) => *old = entry,
@@ -493,6 +521,9 @@ fn replace_entries(plan: &mut SavePlan<'_>) {
         }
     }
     for number in 1..plan.levels.len() {
+        if !plan.levels[number - 1].meta.is_plain() {
+            continue;
+        }
         let (key, kind) = (plan.levels[number].key.clone(), plan.levels[number].kind.clone());
         let entries = &mut plan.levels[number - 1].meta.entries;
         if !entries.iter().any(|(other, _)| *other == key) {

@@ -462,6 +462,14 @@ pub fn anonymous(bytes: u64) -> Result<(Map, OwnedFd)> {
     Ok((map, file.into()))
 }
 
+/// Refuses to read more than memory can hold from a file that says it has so much.
+pub(crate) fn check_memory(bytes: u64, path: &Path) -> Result<()> {
+    if bytes > WORTH_ASKING && available().is_some_and(|available| bytes > available) {
+        return Err(io_error("read", path, Errno::NOMEM.into()));
+    }
+    Ok(())
+}
+
 /// Bytes of memory that could be had without taking any from a program, as far as the system says.
 fn available() -> Option<u64> {
     let report = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -29,6 +29,22 @@ pub const PLAIN_TYPE: &str = "<class 'tensordict._td.TensorDict'>";
 /// Class of the same.
 pub const PLAIN_CLASS: &str = "tensordict:TensorDict";
 
+/// Sub-folders in which a level that is no plain dictionary keeps another one; its members are in sub-folders named by their
+/// numbers.
+pub const INNER: [&str; 2] = ["_tensordict", "_source"];
+/// Files that such a level may have beside its metadata.
+pub const ATTACHED: [&str; 2] = ["other.pickle", "pickle.pkl"];
+
+/// Whether a level that is no plain dictionary can have another one in the sub-folder of that name.
+#[must_use]
+pub fn is_member(name: &str) -> bool {
+    is_number(name) || INNER.contains(&name)
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Entries of the object that are not fields.
 const RESERVED: [&str; 7] = [
     "shape",
@@ -39,6 +55,8 @@ const RESERVED: [&str; 7] = [
     "_names",
     FIELDS,
 ];
+/// Entries by which a level of any kind is known.
+const DESCRIBED: [&str; 3] = ["_type", "_class", "_format_version"];
 /// Entry with the fields whose key is reserved.
 const FIELDS: &str = "_fields";
 
@@ -72,6 +90,8 @@ pub struct Metadata {
     pub entries: Vec<(String, Entry)>,
     /// What else is in the file, kept as it is.
     pub rest: Map<String, Value>,
+    /// The whole file, where the level is no plain dictionary: its own code reads it, and numbers and texts stay as they are.
+    pub text: Option<Vec<u8>>,
 }
 
 impl Metadata {
@@ -87,14 +107,14 @@ impl Metadata {
             names: None,
             entries: Vec::new(),
             rest: Map::new(),
+            text: None,
         }
     }
 
     /// Whether the level is a dictionary that this metadata describes in full. Others need their own code to be read.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.class.as_deref() == Some(PLAIN_CLASS)
-            || [PLAIN_TYPE, "<class 'tensordict.tensordict.TensorDict'>"].contains(&self.kind.as_str())
+        is_plain(&self.kind, self.class.as_deref())
     }
 
     /// Reads the text of the file `path`.
@@ -111,14 +131,12 @@ impl Metadata {
             names: None,
             entries: Vec::new(),
             rest: Map::new(),
+            text: None,
         };
         match text::Entries::of(text) {
-            Some(entries) => meta.take_all(entries, path)?,
-            None => {
-                for (key, value) in Self::object(text, path)? {
-                    meta.take(key, value, path)?;
-                }
-            }
+            Some(entries) if entries.is_plain() => meta.take_all(entries, path)?,
+            Some(entries) => meta.take_other(entries, text, path)?,
+            None => meta.take_values(Self::object(text, path)?, text, path)?,
         }
         if meta.kind.is_empty() {
             return Err(Error::Metadata {
@@ -149,6 +167,43 @@ impl Metadata {
                 self.entries.push((key, Entry::Leaf(leaf)));
             } else {
                 let value = serde_json::from_str(text.get()).map_err(|source| not_json(source, path))?;
+                self.take(key, value, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is to be known of a level that is no plain dictionary: its class, and which members it lists. The rest is
+    /// for its own code, so it may be nested to any depth and hold any number.
+    fn take_other(&mut self, entries: text::Entries<'_>, text: &[u8], path: &Path) -> Result<()> {
+        for (key, found) in entries.0 {
+            let is_object = found.get().starts_with('{');
+            if is_number(&key) && is_object {
+                self.entries.push((key, Entry::Level(String::new())));
+            } else if DESCRIBED.contains(&key.as_str()) {
+                let value = serde_json::from_str(found.get()).map_err(|source| not_json(source, path))?;
+                self.take(key, value, path)?;
+            }
+        }
+        self.entries
+            .sort_by_key(|(key, _)| (key.trim_start_matches('0').len(), key.clone()));
+        self.text = Some(text.to_vec());
+        Ok(())
+    }
+
+    /// The same for entries that are values already, of a level of either kind.
+    fn take_values(&mut self, mut object: Map<String, Value>, text: &[u8], path: &Path) -> Result<()> {
+        let named = |name: &str| object.get(name).and_then(Value::as_str);
+        if !is_plain(named("_type").unwrap_or_default(), named("_class")) {
+            self.text = Some(text.to_vec());
+            object.retain(|key, value| {
+                DESCRIBED.contains(&key.as_str()) || (is_number(key) && value.is_object())
+            });
+        }
+        for (key, value) in object {
+            if self.text.is_some() && is_number(&key) {
+                self.entries.push((key, Entry::Level(String::new())));
+            } else {
                 self.take(key, value, path)?;
             }
         }
@@ -230,8 +285,15 @@ impl Metadata {
     /// # Errors
     /// Never for what this crate makes; the serializer's own error otherwise.
     pub fn to_json(&self, path: &Path) -> Result<Vec<u8>> {
+        if let Some(text) = &self.text {
+            return Ok(text.clone());
+        }
         serde_json::to_vec(self).map_err(|source| not_json(source, path))
     }
+}
+
+fn is_plain(kind: &str, class: Option<&str>) -> bool {
+    class == Some(PLAIN_CLASS) || [PLAIN_TYPE, "<class 'tensordict.tensordict.TensorDict'>"].contains(&kind)
 }
 
 impl Serialize for Metadata {
@@ -473,7 +535,7 @@ mod tests {
         ];
         for entry in entries {
             for key in ["a", "_names", "device", "x\\u0041"] {
-                let text = format!(r#"{{"{key}": {entry}, "shape": [], "_type": "T"}}"#);
+                let text = format!(r#"{{"{key}": {entry}, "shape": [], "_type": "{PLAIN_TYPE}"}}"#);
                 let path = Path::new("meta.json");
                 let quick = Metadata::parse(text.as_bytes(), path);
                 // The same file with a key twice is read as a value.

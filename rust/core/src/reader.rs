@@ -7,16 +7,14 @@ use std::path::Path;
 use rayon::prelude::*;
 use rustix::io::Errno;
 
+use crate::journal::{View, read_all};
 use crate::memmap::{self, Map, Mode, Part};
-use crate::metadata::{Entry, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
+use crate::metadata::{ATTACHED, Entry, INNER, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
 use crate::ragged::RaggedSchema;
 use crate::schedule;
 use crate::schema::LeafSchema;
-use crate::transaction::{self, COMMITTED, Folder, Redirects};
+use crate::whole::{self, Place};
 use crate::{Error, Result};
-
-/// How often reading starts anew because a writer changed the folder meanwhile.
-const ATTEMPTS: usize = 1000;
 
 /// How to read.
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +48,11 @@ pub struct Level {
     pub kind: String,
     /// Its folder relative to the one that was read.
     pub folder: String,
-    /// What its file says.
+    /// What its file says. The entries of a level that is no plain dictionary are its members, by the names of their folders.
     pub meta: Metadata,
-    /// The file itself, where the level is not plain: its own code reads it.
-    pub text: Option<String>,
-    /// Where its fields are, in the order of the entries of `meta`. None for a level that is not plain: it is not looked
-    /// into.
+    /// Files beside it, where it is no plain dictionary: name and content.
+    pub attached: Vec<(String, Vec<u8>)>,
+    /// Where its fields are, in the order of the entries of `meta`.
     pub fields: Vec<Found>,
     /// Device and inode of the folder.
     place: (u64, u64),
@@ -121,120 +118,33 @@ impl Tree {
 }
 
 /// Reads the tree in the folder `path`, or the part of it in its sub-folder `part` (empty for all of it), whose files alone
-/// are then touched.
+/// are then touched. All of it is as one save left it.
 ///
-/// Levels that are not plain dictionaries are returned with their metadata and not looked into.
+/// Levels that are no plain dictionaries come with their metadata as it is, what is attached to them, and their members.
 ///
 /// # Errors
 /// The folder holds no tree, metadata is not valid, or a file is missing, too short, too long or no file.
 pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
-    transaction::settle_above(path)?;
-    schedule::install(|| {
-        for _ in 0..ATTEMPTS {
-            let folder = Folder::open(path).inspect_err(|_| transaction::clean_beside(path))?;
-            let redirects = folder.settle()?;
-            let state = State::of(&folder);
-            let reader = Reader {
-                folder: &folder,
-                redirects,
-                options,
-            };
-            let tree = reader.read(part);
-            if state.holds(&folder) {
-                return tree;
-            }
-        }
-        Err(Error::Busy { path: path.into() })
-    })
-}
-
-/// Levels of the tree in an open folder, without its leaves' files.
-pub(crate) fn read_levels(folder: &Folder) -> Result<Tree> {
-    let reader = Reader {
-        folder,
-        redirects: Redirects::new(),
-        options: ReadOptions::default(),
-    };
-    let mut tree = Tree::default();
-    reader.read_levels("", &mut tree)?;
-    Ok(tree)
-}
-
-/// What tells that no writer was done between two moments: each of them replaces the metadata of the root.
-struct State {
-    committed: bool,
-    /// Kept open, so that no new file can have the same inode.
-    meta: Option<File>,
-}
-
-impl State {
-    fn of(folder: &Folder) -> Self {
-        Self {
-            committed: folder.has(COMMITTED),
-            meta: folder.open_file(META, false).ok(),
-        }
-    }
-
-    fn holds(&self, folder: &Folder) -> bool {
-        let before = self
-            .meta
-            .as_ref()
-            .and_then(|file| rustix::fs::fstat(file).ok())
-            .map(|facts| (facts.st_dev, facts.st_ino));
-        let now = folder.stat(META).ok().map(|facts| (facts.st_dev, facts.st_ino));
-        before == now && folder.has(COMMITTED) == self.committed
-    }
-}
-
-/// Opens a file of the folder, or the new one that is to replace it.
-fn open(folder: &Folder, redirects: &Redirects, relative: &str, write: bool) -> Result<File, Errno> {
-    if let Some(staged) = redirects.get(relative) {
-        match folder.open_file(staged, write) {
-            Err(Errno::NOENT) => {}
-            done => return done,
-        }
-    }
-    folder.open_file(relative, write)
-}
-
-/// Metadata of the level in the sub-folder `level`.
-pub(crate) fn read_metadata(folder: &Folder, redirects: &Redirects, level: &str) -> Result<Metadata> {
-    read_text(folder, redirects, level).map(|(meta, _)| meta)
-}
-
-/// The same with the text of the file, where the level is not plain.
-fn read_text(folder: &Folder, redirects: &Redirects, level: &str) -> Result<(Metadata, Option<String>)> {
-    let relative = if level.is_empty() {
-        META.to_owned()
-    } else {
-        format!("{level}/{META}")
-    };
-    let path = folder.full(&relative);
-    let mut file = open(folder, redirects, &relative, false).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => Error::NoMetadata {
-            path: folder.full(level),
-        },
-        errno => Error::io("open", &path, errno),
+    let place = Place::of(path);
+    let mut tree = whole::read(&place.root, |view| {
+        let reader = Reader { view, options };
+        schedule::install(|| reader.read(&place.part(part)))
     })?;
-    let facts = file
-        .metadata()
-        .map_err(|source| Error::io("read", &path, source))?;
-    if !facts.is_file() {
-        return Err(Error::NotAFile { path });
+    for level in &mut tree.levels {
+        level.folder = place.relative(&level.folder).to_owned();
     }
-    let mut text = Vec::with_capacity(facts.len() as usize + 1);
-    file.read_to_end(&mut text)
-        .map_err(|source| Error::io("read", &path, source))?;
-    let meta = Metadata::parse(&text, &path)?;
-    let kept = (!meta.is_plain()).then(|| String::from_utf8_lossy(&text).into_owned());
-    Ok((meta, kept))
+    let ragged = tree.ragged.iter_mut().flat_map(|ragged| &mut ragged.files);
+    for leaf in tree.leaves.iter_mut().chain(ragged) {
+        leaf.file = place.relative(&leaf.file).to_owned();
+    }
+    Ok(tree)
 }
 
 /// What the folder of one level says.
 struct Described {
     folder: String,
     meta: Metadata,
-    text: Option<String>,
+    attached: Vec<(String, Vec<u8>)>,
     place: (u64, u64),
 }
 
@@ -246,7 +156,7 @@ impl Described {
             kind,
             folder: self.folder,
             meta: self.meta,
-            text: self.text,
+            attached: self.attached,
             fields: Vec::new(),
             place: self.place,
         }
@@ -264,8 +174,7 @@ struct LeafFile {
 }
 
 struct Reader<'a> {
-    folder: &'a Folder,
-    redirects: Redirects,
+    view: &'a View<'a>,
     options: ReadOptions,
 }
 
@@ -310,7 +219,7 @@ impl Reader<'_> {
         }
         let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
         let name = self.options.naming.name(&values.key);
-        let path = self.folder.full(folder).join(format!("{name}{LEAF_SUFFIX}"));
+        let path = self.view.folder.full(folder).join(format!("{name}{LEAF_SUFFIX}"));
         values.schema = leaf.schema.values(&contents, &path)?;
         (values.file, values.map) = self.find_and_map(folder, values, tolerant)?;
         Ok(())
@@ -324,7 +233,7 @@ impl Reader<'_> {
         while !depth.is_empty() {
             let mut below = Vec::new();
             for number in depth.clone() {
-                Self::fields(number, tree, &mut below)?;
+                self.fields(number, tree, &mut below)?;
             }
             let read: Result<Vec<_>> = below
                 .par_iter()
@@ -340,11 +249,12 @@ impl Reader<'_> {
     }
 
     /// Finds the fields of a level: leaves go to the tree, levels to `below`.
-    fn fields(number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
-        let level = &tree.levels[number];
-        if !level.meta.is_plain() {
-            return Ok(());
+    fn fields(&self, number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
+        if !tree.levels[number].meta.is_plain() {
+            let level = &mut tree.levels[number];
+            level.meta.entries = members(self.view, &level.folder, &level.meta);
         }
+        let level = &tree.levels[number];
         let batch_size = level.meta.shape.clone().unwrap_or_default();
         let mut fields = Vec::with_capacity(level.meta.entries.len());
         let mut leaves = Vec::with_capacity(level.meta.entries.len());
@@ -414,16 +324,22 @@ impl Reader<'_> {
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
     fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
-        let (meta, text) = read_text(self.folder, &self.redirects, relative)?;
+        let meta = whole::metadata(self.view, relative)?;
+        let attached = if meta.is_plain() {
+            Vec::new()
+        } else {
+            attached(self.view, relative)?
+        };
         // A folder that is to be made by committed changes has no inode yet.
         let place = self
+            .view
             .folder
             .stat(if relative.is_empty() { "." } else { relative })
             .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let found = Described {
             folder: relative.to_owned(),
             meta,
-            text,
+            attached,
             place,
         };
         let Some((tree, mut number)) = above else {
@@ -432,7 +348,7 @@ impl Reader<'_> {
         loop {
             let level = &tree.levels[number];
             if level.place == place && place != (0, 0) {
-                return Err(Error::io("read", self.folder.full(relative), Errno::LOOP));
+                return Err(Error::io("read", self.view.folder.full(relative), Errno::LOOP));
             }
             match level.parent {
                 Some(parent) => number = parent,
@@ -458,11 +374,7 @@ impl Reader<'_> {
                     name,
                 });
             }
-            Ok(if folder.is_empty() {
-                name
-            } else {
-                format!("{folder}/{name}")
-            })
+            Ok(join(folder, &name))
         };
         let first = place(self.options.naming)?;
         let missing = match work(&first) {
@@ -520,7 +432,7 @@ impl Reader<'_> {
             return Ok((String::new(), None));
         }
         self.spelled(folder, &leaf.key, LEAF_SUFFIX, |relative| {
-            let path = self.folder.full(relative);
+            let path = self.view.folder.full(relative);
             let (file, mode) = self.open_leaf(relative).map_err(|errno| match errno {
                 Errno::NOENT | Errno::NOTDIR => Error::Missing { path: path.clone() },
                 errno => Error::io("open", &path, errno),
@@ -538,7 +450,7 @@ impl Reader<'_> {
     fn map(&self, relative: &str, found: &LeafFile) -> Result<Map> {
         found
             .part
-            .map(&found.file, || self.folder.full(relative), found.mode)
+            .map(&found.file, || self.view.folder.full(relative), found.mode)
     }
 
     fn find_and_map(&self, folder: &str, leaf: &Leaf, tolerant: bool) -> Result<Mapped> {
@@ -552,8 +464,11 @@ impl Reader<'_> {
         let wanted = leaf.schema.bytes()?;
         let mut bytes = Vec::new();
         if wanted > 0 {
-            let path = self.folder.full(&leaf.file);
-            let file = open(self.folder, &self.redirects, &leaf.file, false)
+            let path = self.view.folder.full(&leaf.file);
+            memmap::check_memory(wanted, &path)?;
+            let file = self
+                .view
+                .open_file(&leaf.file, false)
                 .map_err(|errno| Error::io("open", &path, errno))?;
             file.take(wanted)
                 .read_to_end(&mut bytes)
@@ -564,12 +479,52 @@ impl Reader<'_> {
 
     fn open_leaf(&self, relative: &str) -> Result<(File, Mode), Errno> {
         let mode = self.options.mode;
-        match open(self.folder, &self.redirects, relative, mode == Mode::ReadWrite) {
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if mode == Mode::ReadWrite => {
-                open(self.folder, &self.redirects, relative, false).map(|file| (file, Mode::Private))
-            }
+        match self.view.open_file(relative, mode == Mode::ReadWrite) {
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if mode == Mode::ReadWrite => self
+                .view
+                .open_file(relative, false)
+                .map(|file| (file, Mode::Private)),
             file => file.map(|file| (file, mode)),
         }
+    }
+}
+
+/// The members of a level that is no plain dictionary: those that it lists, else those that are there.
+pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Vec<(String, Entry)> {
+    let at = |name: &str| join(folder, name);
+    if !meta.entries.is_empty() {
+        return meta.entries.clone();
+    }
+    let is_there = |name: &String| view.has(&join(&at(name), META));
+    let numbered = (0..).map(|number: usize| number.to_string()).take_while(is_there);
+    let inner = INNER.into_iter().map(str::to_owned).filter(is_there);
+    numbered
+        .chain(inner)
+        .map(|name| (name, Entry::Level(String::new())))
+        .collect()
+}
+
+/// The files beside the metadata of such a level.
+fn attached(view: &View<'_>, folder: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for name in ATTACHED {
+        let place = join(folder, name);
+        let path = view.folder.full(&place);
+        match view.open_file(&place, false) {
+            Ok(file) => found.push((name.to_owned(), read_all(file, &path)?)),
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => return Err(Error::io("open", path, errno)),
+        }
+    }
+    Ok(found)
+}
+
+/// A name in a folder, both relative to the root.
+pub(crate) fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
     }
 }
 

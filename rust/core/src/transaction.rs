@@ -1,34 +1,28 @@
 //! Changes to a folder that happen as a whole or not at all.
 //!
-//! A new folder is made complete beside its place and then renamed. A folder that exists gets its new files in
-//! [`STAGING`], a folder within it, together with a journal of what is to be renamed and removed; renaming that folder to
-//! [`COMMITTED`] is the moment from which the changes count. They are then carried out and the folder goes. Whoever finds
-//! a committed folder carries it out, or, where it may not write, reads as if that were done. Whoever finds a staging
-//! folder that nobody works on removes it.
+//! A new folder is made complete beside its place and then renamed. A folder that exists gets its new files in [`STAGING`], a
+//! folder within it. What is new and in nobody's way is put in place from there at once, so that all that can refuse has had
+//! its chance. The rest, what is to be replaced and removed, is in a journal; renaming the folder to [`COMMITTED`] is the
+//! moment from which the changes count. They are then carried out and the folder goes. Whoever finds a committed folder
+//! carries it out, or, where that is refused, reads as if it were done. Whoever finds a staging folder that nobody works on
+//! removes it, with what had been put in place from it.
 //!
-//! Writers exclude each other by locking the folder itself; the system frees that lock when a process dies.
+//! Writers exclude each other by locking the folder ([`Locked`]).
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeSet, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode as Permissions, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, RenameFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
+use crate::folder::{Folder, Locked};
+use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, TRIED, Tried, View};
 use crate::memmap::Map;
-use crate::metadata::is_inside;
+use crate::metadata::META;
 use crate::writer::{Source, Write, Writer};
 use crate::{Error, Result};
 
-/// Folder of changes that do not count yet.
-pub const STAGING: &str = ".tensordict-staging";
-/// Folder of changes that count.
-pub const COMMITTED: &str = ".tensordict-committed";
-/// The journal in either.
-const JOURNAL: &str = "journal.json";
 /// Longest name of a file on the usual file systems.
 const LONGEST_NAME: usize = 255;
 
@@ -43,373 +37,419 @@ pub(crate) struct Changes<'a> {
     pub(crate) removed_folders: Vec<String>,
 }
 
-/// What is to be done once it is committed. Doing any part of it twice does no harm.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Journal {
-    remove_files: Vec<String>,
-    remove_folders: Vec<String>,
-    make_folders: Vec<String>,
-    /// Name in the committed folder and place in the folder.
-    rename: Vec<(String, String)>,
-}
-
-impl Journal {
-    /// Whether everything it names lies within the folder.
-    fn is_safe(&self) -> bool {
-        let places = self.rename.iter().map(|(_, place)| place);
-        let names = self.rename.iter().map(|(name, _)| name);
-        [&self.remove_files, &self.remove_folders, &self.make_folders]
-            .into_iter()
-            .flatten()
-            .chain(places)
-            .all(|path| is_inside(path))
-            && names
-                .into_iter()
-                .all(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+/// Finishes what was interrupted in a locked folder, as far as that is possible, and gives the folder as it then is.
+///
+/// # Errors
+/// What was interrupted cannot be understood.
+pub(crate) fn recovered(folder: &Locked) -> Result<View<'_>> {
+    if folder.has(STAGING) {
+        // What cannot be removed is told by the next writer that needs the place.
+        let _ = discard(folder);
+    }
+    if !folder.has(COMMITTED) {
+        return Ok(View::plain(folder));
+    }
+    let journal = Journal::committed(folder)?;
+    match carry_out(folder, &journal) {
+        Ok(()) => Ok(View::plain(folder)),
+        Err(error @ Error::LinkedFolder { .. }) => Err(error),
+        Err(_) => Ok(View::after(folder, journal)),
     }
 }
 
-/// An open folder.
-#[derive(Debug)]
-pub(crate) struct Folder {
-    fd: OwnedFd,
-    pub(crate) path: PathBuf,
+/// Carries out what is committed, and says why where that is refused.
+pub(crate) fn carry_out_again(folder: &Folder) -> Result<()> {
+    carry_out(folder, &Journal::committed(folder)?)
 }
 
-impl AsFd for Folder {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+/// Removes the staging folder, and what was put in place from it.
+fn discard(folder: &Folder) -> Result<()> {
+    let tried = Tried::staged(folder)?;
+    let files = tried.files.iter().map(|(_, place)| place);
+    refuse_links(folder, files.chain(&tried.folders), STAGING)?;
+    take_back(folder, &tried);
+    let _ = folder.unlink(&format!("{STAGING}/{TRIED}"));
+    folder.remove_all(STAGING)
+}
+
+/// Removes again what was put in place: the files that are no longer in the staging folder.
+fn take_back(folder: &Folder, tried: &Tried) {
+    for (name, place) in &tried.files {
+        if !folder.has(&format!("{STAGING}/{name}")) {
+            // Both may fail without harm: nothing refers to what stays.
+            let _ = folder.unlink(place);
+        }
+    }
+    for made in tried.folders.iter().rev() {
+        let _ = folder.remove_folder(made);
     }
 }
 
-/// Files that are elsewhere until a committed change is carried out: place in the folder to place of the new file.
-pub(crate) type Redirects = HashMap<String, String>;
-
-impl Folder {
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Permissions::empty())
-            .map_err(|errno| Error::io("open", path, errno))?;
-        Ok(Self {
-            fd,
-            path: path.into(),
-        })
+fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
+    refuse_links(folder, journal.places(), COMMITTED)?;
+    let done = |action, place: &str, result: Result<(), Errno>, fine: &[Errno]| match result {
+        Err(errno) if !fine.contains(&errno) => Err(Error::io(action, folder.full(place), errno)),
+        _ => Ok(()),
+    };
+    // From here on what was put in place before stays.
+    let tried = format!("{COMMITTED}/{TRIED}");
+    done("remove", &tried, folder.unlink(&tried), &[Errno::NOENT])?;
+    for file in &journal.remove_files {
+        done(
+            "remove",
+            file,
+            folder.unlink(file),
+            &[Errno::NOENT, Errno::NOTDIR],
+        )?;
     }
-
-    /// Opens the folder and locks it against other writers, waiting for them.
-    pub(crate) fn lock(path: &Path) -> Result<Self> {
-        loop {
-            let folder = Self::open(path)?;
-            folder.acquire(FlockOperation::LockExclusive)?;
-            if folder.is_at(path) {
-                return Ok(folder);
-            }
+    let kept = [Errno::NOENT, Errno::NOTEMPTY, Errno::EXIST, Errno::NOTDIR];
+    for gone in &journal.remove_folders {
+        done("remove", gone, folder.remove_folder(gone), &kept)?;
+    }
+    for made in &journal.make_folders {
+        done("create", made, folder.make_folder(made), &[Errno::EXIST])?;
+    }
+    for (name, place) in &journal.rename {
+        match put(folder, &format!("{COMMITTED}/{name}"), place) {
+            // It was renamed before whoever carried this out was stopped.
+            Err(Errno::NOENT) if folder.has(place) => {}
+            result => done("replace", place, result, &[])?,
         }
     }
+    // From here on it is rubbish again, which goes at once or with the next writer.
+    done("remove", COMMITTED, folder.rename(COMMITTED, STAGING), &[])?;
+    folder.remove_all(STAGING)
+}
 
-    /// Whether the lock was acquired.
-    fn acquire(&self, operation: FlockOperation) -> Result<bool> {
-        match rustix::io::retry_on_intr(|| rustix::fs::flock(&self.fd, operation)) {
-            // File systems without locks: then nothing keeps two writers apart, as without this crate.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF | Errno::NOSYS) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(errno) => Err(Error::io("lock", &self.path, errno)),
+/// Renames a file, also to a place that is taken. What is there is removed first: some file systems (ext4) write a
+/// file to the disk when it is renamed onto another, which takes a hundred times as long.
+fn put(folder: &Folder, staged: &str, place: &str) -> Result<(), Errno> {
+    match put_new(folder, staged, place) {
+        Err(Errno::EXIST) => match folder.unlink(place) {
+            Ok(()) | Err(Errno::NOENT) => folder.rename(staged, place),
+            refused => refused,
+        },
+        done => done,
+    }
+}
+
+/// Renames a file to a place that is free, where the system can tell; else also to one that is not.
+fn put_new(folder: &Folder, staged: &str, place: &str) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(folder, staged, folder, place, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => folder.rename(staged, place),
+        done => done,
+    }
+}
+
+/// The folder that a place is in.
+fn parent(place: &str) -> &str {
+    place.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// A folder that is a link could lead a journal that came with a data set to places outside of it.
+fn refuse_links<'a>(
+    folder: &Folder,
+    places: impl Iterator<Item = &'a String>,
+    staging: &'a str,
+) -> Result<()> {
+    let above: BTreeSet<&str> = places
+        .flat_map(|path| path.match_indices('/').map(|(end, _)| &path[..end]))
+        .chain([staging])
+        .collect();
+    for path in above {
+        if folder.kind(path).is_some_and(rustix::fs::FileType::is_symlink) {
+            return Err(Error::LinkedFolder {
+                path: folder.full(path),
+            });
         }
     }
+    Ok(())
+}
 
-    /// Whether this folder is what `path` names now.
-    fn is_at(&self, path: &Path) -> bool {
-        let same = |(one, other): (rustix::fs::Stat, rustix::fs::Stat)| {
-            (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-        };
-        rustix::fs::fstat(&self.fd)
-            .and_then(|one| Ok((one, rustix::fs::stat(path)?)))
-            .is_ok_and(same)
-    }
-
-    pub(crate) fn full(&self, relative: &str) -> PathBuf {
-        if relative.is_empty() {
-            self.path.clone()
-        } else {
-            self.path.join(relative)
+/// Makes the changes in a locked folder that is as `view` says. The maps are in the order of the writes.
+///
+/// # Errors
+/// The system refuses; nothing is changed then, unless the error is [`Error::Unfinished`].
+pub(crate) fn change(view: &View<'_>, changes: Changes<'_>, durable: bool) -> Result<Vec<Option<Map>>> {
+    let folder = view.folder;
+    folder
+        .make_folder(STAGING)
+        .map_err(|errno| Error::io("write in", &folder.path, errno))?;
+    let staged = Staged::new(view, changes, durable).and_then(|staged| {
+        staged.try_out(folder)?;
+        staged.commit(folder, durable)?;
+        Ok(staged)
+    });
+    let staged = staged.inspect_err(|_| {
+        // The error at hand is the one to tell; what cannot be removed now goes with the next writer.
+        let _ = discard(folder);
+    })?;
+    let finish = || {
+        if durable {
+            folder.sync()?;
         }
-    }
-
-    pub(crate) fn has(&self, relative: &str) -> bool {
-        rustix::fs::accessat(&self.fd, relative, rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok()
-    }
-
-    /// Opens a file for reading, and for writing too where `write` is set.
-    pub(crate) fn open_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
-        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        // A named pipe in place of a file would otherwise block for ever.
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.fd, relative, flags, Permissions::empty()))
-            .map(File::from)
-    }
-
-    pub(crate) fn stat(&self, relative: &str) -> Result<rustix::fs::Stat, Errno> {
-        rustix::fs::statat(&self.fd, relative, AtFlags::empty())
-    }
-
-    fn sync(&self) -> Result<()> {
-        rustix::fs::fsync(&self.fd).map_err(|errno| Error::io("flush", &self.path, errno))
-    }
-
-    /// Carries out what was committed and removes what nobody works on. The folder must be locked.
-    pub(crate) fn recover(&self) -> Result<()> {
-        if self.has(COMMITTED) {
-            self.carry_out(&self.journal()?)?;
-        }
-        if self.has(STAGING) {
-            let staging = self.full(STAGING);
-            std::fs::remove_dir_all(&staging).map_err(|source| Error::io("remove", staging, source))?;
+        carry_out(folder, &staged.journal)?;
+        if durable {
+            staged.sync(folder)?;
         }
         Ok(())
-    }
+    };
+    finish().map_err(|source: Error| Error::Unfinished {
+        path: folder.path.clone(),
+        source: Box::new(source),
+    })?;
+    Ok(staged.maps)
+}
 
-    /// The journal of the committed changes; an empty one where it is gone, as it goes last.
-    fn journal(&self) -> Result<Journal> {
-        let relative = format!("{COMMITTED}/{JOURNAL}");
-        let path = self.full(&relative);
-        let mut text = Vec::new();
-        match self.open_file(&relative, false) {
-            Ok(mut file) => file
-                .read_to_end(&mut text)
-                .map_err(|source| Error::io("read", &path, source))?,
-            Err(Errno::NOENT) => return Ok(Journal::default()),
-            Err(errno) => return Err(Error::io("open", path, errno)),
-        };
-        let journal: Journal = serde_json::from_slice(&text).map_err(|source| Error::Json {
-            path: path.clone(),
-            source,
-        })?;
-        if journal.is_safe() {
-            Ok(journal)
-        } else {
-            Err(Error::Metadata {
-                path,
-                field: "rename".into(),
-                wanted: "places within the folder",
-                found: "a place outside".into(),
-            })
-        }
-    }
+/// Changes whose files are all in the staging folder.
+struct Staged {
+    journal: Journal,
+    tried: Tried,
+    maps: Vec<Option<Map>>,
+    /// Whether there are committed changes that could not be carried out, whose place these take.
+    supersedes: bool,
+}
 
-    fn carry_out(&self, journal: &Journal) -> Result<()> {
-        self.refuse_links(journal)?;
-        for file in &journal.remove_files {
-            self.done(
-                "remove",
-                file,
-                rustix::fs::unlinkat(&self.fd, file, AtFlags::empty()),
-                &[Errno::NOENT, Errno::NOTDIR],
-            )?;
-        }
-        for folder in &journal.remove_folders {
-            let kept = [Errno::NOENT, Errno::NOTEMPTY, Errno::EXIST, Errno::NOTDIR];
-            self.done(
-                "remove",
-                folder,
-                rustix::fs::unlinkat(&self.fd, folder, AtFlags::REMOVEDIR),
-                &kept,
-            )?;
-        }
-        for folder in &journal.make_folders {
-            let made = rustix::fs::mkdirat(&self.fd, folder, Permissions::from_raw_mode(0o777));
-            self.done("create", folder, made, &[Errno::EXIST])?;
-        }
-        for (name, place) in &journal.rename {
-            let staged = format!("{COMMITTED}/{name}");
-            match self.put(&staged, place) {
-                // It was renamed before whoever carried this out was stopped.
-                Err(Errno::NOENT) if self.has(place) => {}
-                done => self.done("replace", place, done, &[])?,
-            }
-        }
-        // From here on it is rubbish again, which goes at once or with the next writer.
-        let renamed = rustix::fs::renameat(&self.fd, COMMITTED, &self.fd, STAGING);
-        self.done("remove", COMMITTED, renamed, &[])?;
-        let staging = self.full(STAGING);
-        std::fs::remove_dir_all(&staging).map_err(|source| Error::io("remove", staging, source))
-    }
-
-    /// Renames a file, also to a place that is taken. What is there is removed first: some file systems (ext4) write a
-    /// file to the disk when it is renamed onto another, which takes a hundred times as long.
-    fn put(&self, staged: &str, place: &str) -> Result<(), Errno> {
-        match rustix::fs::renameat_with(&self.fd, staged, &self.fd, place, RenameFlags::NOREPLACE) {
-            Err(Errno::EXIST) => match rustix::fs::unlinkat(&self.fd, place, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => rustix::fs::renameat(&self.fd, staged, &self.fd, place),
-                refused => refused,
-            },
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&self.fd, staged, &self.fd, place),
-            done => done,
-        }
-    }
-
-    /// The result of a system call on `relative`, with the errors in `fine` as success.
-    fn done(
-        &self,
-        action: &'static str,
-        relative: &str,
-        result: Result<(), Errno>,
-        fine: &[Errno],
-    ) -> Result<()> {
-        match result {
-            Err(errno) if !fine.contains(&errno) => Err(Error::io(action, self.full(relative), errno)),
-            _ => Ok(()),
-        }
-    }
-
-    /// A folder that is a link could lead a journal that came with a data set to places outside of it.
-    fn refuse_links(&self, journal: &Journal) -> Result<()> {
-        let parents: std::collections::BTreeSet<&str> = journal
-            .rename
-            .iter()
-            .map(|(_, place)| place)
-            .chain(&journal.remove_files)
-            .chain(&journal.remove_folders)
-            .chain(&journal.make_folders)
-            .flat_map(|path| path.match_indices('/').map(|(end, _)| &path[..end]))
-            .chain([COMMITTED])
-            .collect();
-        for parent in parents {
-            let link = rustix::fs::statat(&self.fd, parent, AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_symlink());
-            if link {
-                return Err(Error::LinkedFolder {
-                    path: self.full(parent),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a change is under way or was interrupted.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.has(COMMITTED) || self.has(STAGING)
-    }
-
-    /// Finishes what was interrupted, as far as this process may write; what it may not finish is returned as
-    /// redirects.
-    pub(crate) fn settle(&self) -> Result<Redirects> {
-        if !self.is_unsettled() {
-            return Ok(Redirects::new());
-        }
-        let committed = self.has(COMMITTED);
-        // A writer that is staging may take long, and the folder is as it was; one that has committed is nearly done.
-        let operation = if committed {
-            FlockOperation::LockExclusive
-        } else {
-            FlockOperation::NonBlockingLockExclusive
-        };
-        let locked = Self::open(&self.path)?;
-        if !locked.acquire(operation)? {
-            return Ok(Redirects::new());
-        }
-        match locked.recover() {
-            Err(Error::Io { source, .. }) if is_read_only(&source) => {}
-            done => return done.map(|()| Redirects::new()),
-        }
-        let redirects = self.journal()?.rename.into_iter();
-        Ok(redirects
-            .map(|(name, place)| (place, format!("{COMMITTED}/{name}")))
-            .filter(|(_, staged)| self.has(staged))
-            .collect())
-    }
-
-    /// Makes the changes. The folder must be locked and recovered. The maps are in the order of the writes.
-    pub(crate) fn change(&self, changes: Changes<'_>, durable: bool) -> Result<Vec<Option<Map>>> {
-        rustix::fs::mkdirat(&self.fd, STAGING, Permissions::from_raw_mode(0o777))
-            .map_err(|errno| Error::io("write in", &self.path, errno))?;
-        let staged = self.stage(changes, durable);
-        let (journal, maps) = staged.inspect_err(|_| {
-            // The error at hand is the one to tell; what cannot be removed now goes with the next writer.
-            let _ = std::fs::remove_dir_all(self.full(STAGING));
-        })?;
-        rustix::fs::renameat(&self.fd, STAGING, &self.fd, COMMITTED)
-            .map_err(|errno| Error::io("write in", &self.path, errno))?;
-        if durable {
-            self.sync()?;
-        }
-        self.carry_out(&journal)?;
-        if durable {
-            self.sync()?;
-        }
-        Ok(maps)
-    }
-
-    fn stage(&self, changes: Changes<'_>, durable: bool) -> Result<(Journal, Vec<Option<Map>>)> {
-        let staging = Self::open(&self.full(STAGING))?;
-        let writer = |folder, root| Writer {
-            folder,
-            root,
-            durable,
-        };
+impl Staged {
+    fn new(view: &View<'_>, mut changes: Changes<'_>, durable: bool) -> Result<Self> {
+        let folder = view.folder;
+        rewrite_root(view, &mut changes)?;
+        let staging = Folder::open(&folder.full(STAGING))?;
         let names: Vec<String> = (0..changes.writes.len())
             .map(|number| number.to_string())
             .collect();
-        let maps = writer(&staging, &self.path).write_all(&names, &changes.writes)?;
+        let writer = Writer {
+            folder: &staging,
+            root: &folder.path,
+            durable,
+        };
+        let maps = writer.write_all(&names, &changes.writes)?;
         let places = changes.writes.into_iter().map(|write| write.target);
-        let journal = Journal {
+        let mut journal = Journal {
             remove_files: changes.removed_files,
             remove_folders: changes.removed_folders,
             make_folders: changes.folders,
             rename: names.into_iter().zip(places).collect(),
         };
-        self.check_places(&journal)?;
-        let path = self.full(STAGING).join(JOURNAL);
-        let text = serde_json::to_vec(&journal).map_err(|source| Error::Json {
-            path: path.clone(),
-            source,
-        })?;
-        let write = Write {
-            target: JOURNAL.into(),
-            source: Source::Owned(text),
-            map: false,
-            key: Vec::new(),
+        let supersedes = folder.has(COMMITTED);
+        if supersedes {
+            take_over(&mut journal, Journal::committed(folder)?);
+        }
+        refuse_links(folder, journal.places(), STAGING)?;
+        let tried = set_apart(folder, &mut journal)?;
+        check_parents(folder, &journal)?;
+        let staged = Self {
+            journal,
+            tried,
+            maps,
+            supersedes,
         };
-        writer(&staging, &staging.path).write(&[JOURNAL.to_owned()], &[write])?;
+        staged.write(&staging, durable)?;
+        Ok(staged)
+    }
+
+    /// Writes what is to be done into the staging folder.
+    fn write(&self, staging: &Folder, durable: bool) -> Result<()> {
+        let mut texts = vec![(JOURNAL, serde_json::to_vec(&self.journal))];
+        if !self.tried.is_empty() {
+            texts.push((TRIED, serde_json::to_vec(&self.tried)));
+        }
+        let writer = Writer {
+            folder: staging,
+            root: &staging.path,
+            durable,
+        };
+        for (name, text) in texts {
+            let text = text.map_err(|source| Error::Json {
+                path: staging.path.join(name),
+                source,
+            })?;
+            let write = Write {
+                target: name.into(),
+                source: Source::Owned(text),
+                map: false,
+                key: Vec::new(),
+            };
+            writer.write(&[name.to_owned()], &[write])?;
+        }
         if durable {
             staging.sync()?;
         }
-        Ok((journal, maps))
+        Ok(())
     }
 
-    /// Checks before the commit that what follows it can be done: no place is a folder, and each folder is one.
-    fn check_places(&self, journal: &Journal) -> Result<()> {
-        self.refuse_links(journal)?;
-        let device = rustix::fs::fstat(&self.fd)
-            .map_err(|errno| Error::io("open", &self.path, errno))?
-            .st_dev;
-        let removed = |list: &[String], path: &str| list.iter().any(|other| other == path);
-        for folder in &journal.make_folders {
-            if let Ok(facts) = self.stat(folder) {
-                let is_folder = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir();
-                if !is_folder && !removed(&journal.remove_files, folder) {
-                    return Err(Error::io("create", self.full(folder), Errno::EXIST));
-                }
-                if is_folder && facts.st_dev != device {
-                    return Err(Error::io("write in", self.full(folder), Errno::XDEV));
-                }
-            }
+    /// Puts in place what is in nobody's way.
+    fn try_out(&self, folder: &Folder) -> Result<()> {
+        for made in &self.tried.folders {
+            folder
+                .make_folder(made)
+                .map_err(|errno| Error::io("create", folder.full(made), errno))?;
         }
-        for (_, place) in &journal.rename {
-            let is_folder = rustix::fs::statat(&self.fd, place, AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir());
-            if is_folder {
-                return Err(Error::io("replace", self.full(place), Errno::ISDIR));
-            }
+        for (name, place) in &self.tried.files {
+            put_new(folder, &format!("{STAGING}/{name}"), place)
+                .map_err(|errno| Error::io("create", folder.full(place), errno))?;
         }
         Ok(())
     }
+
+    fn commit(&self, folder: &Folder, durable: bool) -> Result<()> {
+        let fail = |errno| Error::io("write in", &folder.path, errno);
+        if durable {
+            self.sync(folder)?;
+        }
+        if self.supersedes {
+            // What the old changes had put in place before stays, as it belongs to what these replace.
+            match folder.unlink(&format!("{COMMITTED}/{TRIED}")) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(fail(errno)),
+            }
+            rustix::fs::renameat_with(folder, STAGING, folder, COMMITTED, RenameFlags::EXCHANGE)
+                .map_err(fail)?;
+            // What is left of the old ones is in the way of nothing but the next writer, which tries again.
+            let _ = folder.remove_all(STAGING);
+        } else {
+            folder.rename(STAGING, COMMITTED).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes the folders whose entries change.
+    fn sync(&self, folder: &Folder) -> Result<()> {
+        let files = self.journal.rename.iter().chain(&self.tried.files);
+        let changed: HashSet<&str> = files
+            .map(|(_, place)| parent(place))
+            .chain(self.tried.folders.iter().map(|made| parent(made)))
+            .chain([""])
+            .collect();
+        changed
+            .into_iter()
+            .filter(|place| folder.kind(place).is_some() || place.is_empty())
+            .try_for_each(|place| folder.sync_below(place))
+    }
 }
 
-fn is_read_only(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
-    )
+/// Has the metadata of the root written again, as it is, where the changes leave it alone: readers see by it that there were
+/// changes.
+fn rewrite_root(view: &View<'_>, changes: &mut Changes<'_>) -> Result<()> {
+    if changes.writes.iter().any(|write| write.target == META) {
+        return Ok(());
+    }
+    let path = view.folder.full(META);
+    match view.open_file(META, false) {
+        Ok(file) => changes.writes.push(Write {
+            target: META.into(),
+            source: Source::Owned(crate::journal::read_all(file, &path)?),
+            map: false,
+            key: Vec::new(),
+        }),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(Error::io("open", path, errno)),
+    }
+    Ok(())
+}
+
+/// Adds to a journal what is left to do of one that it takes the place of. What that one has new and this one has not goes.
+fn take_over(journal: &mut Journal, old: Journal) {
+    let written: HashSet<&str> = journal.rename.iter().map(|(_, place)| place.as_str()).collect();
+    let known: HashSet<&str> = journal.remove_files.iter().map(String::as_str).collect();
+    let gone = old
+        .remove_files
+        .into_iter()
+        .chain(old.rename.into_iter().map(|(_, place)| place))
+        .filter(|place| !written.contains(place.as_str()) && !known.contains(place.as_str()));
+    let gone: Vec<String> = gone.collect();
+    journal.remove_files.extend(gone);
+    journal.remove_folders.extend(old.remove_folders);
+    let made: HashSet<String> = journal.make_folders.iter().cloned().collect();
+    journal
+        .make_folders
+        .extend(old.make_folders.into_iter().filter(|place| !made.contains(place)));
+}
+
+/// Takes out of a journal what can be put in place before the commit, and checks the places of the rest: no place of a file
+/// is a folder, each folder is one, and what is to be replaced can be.
+fn set_apart(folder: &Folder, journal: &mut Journal) -> Result<Tried> {
+    let device = rustix::fs::fstat(folder)
+        .map_err(|errno| Error::io("open", &folder.path, errno))?
+        .st_dev;
+    let removed: HashSet<&str> = journal.remove_files.iter().map(String::as_str).collect();
+    let mut tried = Tried::default();
+    // Folders where a file still is, with those below.
+    let mut later: HashSet<String> = HashSet::new();
+    for made in std::mem::take(&mut journal.make_folders) {
+        if later.contains(parent(&made)) || (removed.contains(made.as_str()) && !is_folder(folder, &made)) {
+            later.insert(made.clone());
+            journal.make_folders.push(made);
+            continue;
+        }
+        match folder.stat(&made) {
+            Err(_) => tried.folders.push(made),
+            Ok(facts) if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir() => {
+                return Err(Error::io("create", folder.full(&made), Errno::EXIST));
+            }
+            Ok(facts) if facts.st_dev != device => {
+                return Err(Error::io("write in", folder.full(&made), Errno::XDEV));
+            }
+            Ok(_) => {}
+        }
+    }
+    for (name, place) in std::mem::take(&mut journal.rename) {
+        let is_new = !later.contains(parent(&place)) && !check_place(folder, &place)?;
+        // Metadata comes last: where others of it list no members, they are looked for by it.
+        let is_metadata = place == META || place.ends_with(&format!("/{META}"));
+        if is_new && !is_metadata {
+            tried.files.push((name, place));
+        } else {
+            journal.rename.push((name, place));
+        }
+    }
+    Ok(tried)
+}
+
+fn is_folder(folder: &Folder, place: &str) -> bool {
+    folder.kind(place).is_some_and(rustix::fs::FileType::is_dir)
+}
+
+/// Whether something is at the place of a file, which must be something that can be replaced.
+fn check_place(folder: &Folder, place: &str) -> Result<bool> {
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE;
+    let facts = match rustix::fs::statx(folder, place, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+        Ok(facts) => facts,
+        // Without that call the attributes are not known.
+        Err(Errno::NOSYS) if is_folder(folder, place) => {
+            return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
+        }
+        Err(Errno::NOSYS) => return Ok(folder.kind(place).is_some()),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(Error::io("create", folder.full(place), errno)),
+    };
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    if rustix::fs::FileType::from_raw_mode(facts.stx_mode.into()).is_dir() {
+        return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
+    }
+    if facts.stx_attributes.intersects(fixed) {
+        return Err(Error::io("replace", folder.full(place), Errno::PERM));
+    }
+    Ok(true)
+}
+
+/// Checks that this process may change the folders in which something is to be replaced or removed.
+fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
+    let there = |place: &&String| folder.kind(place).is_some();
+    let removed = journal.remove_files.iter().filter(there);
+    let replaced = journal.rename.iter().map(|(_, place)| place);
+    let parents: BTreeSet<&str> = replaced.chain(removed).map(|place| parent(place)).collect();
+    for place in parents {
+        if folder.kind(place).is_some() && !folder.may_change(place) {
+            return Err(Error::io("write in", folder.full(place), Errno::ACCESS));
+        }
+    }
+    for place in journal.remove_files.iter().filter(there) {
+        if !is_folder(folder, place) {
+            check_place(folder, place)?;
+        }
+    }
+    Ok(())
 }
 
 /// Name of the folder beside `path` in which a new `path` is made.
@@ -443,14 +483,19 @@ fn create_in_parent(path: &Path, changes: &Changes<'_>, durable: bool) -> Result
         }
         _ => {}
     }
-    let folder = match Folder::lock(&beside) {
+    let folder = match Locked::wait(&beside) {
         // The writer that had the lock renamed or removed the folder.
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         folder => folder?,
     };
-    if path.symlink_metadata().is_ok() {
+    if let Ok(facts) = path.symlink_metadata() {
         let _ = std::fs::remove_dir_all(&beside);
-        return Ok(None);
+        // A link to nowhere would be found again and again.
+        return if facts.is_symlink() && !path.exists() {
+            Err(Error::LinkedFolder { path: path.into() })
+        } else {
+            Ok(None)
+        };
     }
     let done = fill(&folder, path, changes, durable).and_then(|maps| {
         rustix::fs::rename(&beside, path).map_err(|errno| Error::io("create", path, errno))?;
@@ -480,7 +525,8 @@ fn fill(folder: &Folder, path: &Path, changes: &Changes<'_>, durable: bool) -> R
     };
     empty().map_err(|source| Error::io("remove", &folder.path, source))?;
     for name in &changes.folders {
-        rustix::fs::mkdirat(folder, name, Permissions::from_raw_mode(0o777))
+        folder
+            .make_folder(name)
             .map_err(|errno| Error::io("create", path.join(name), errno))?;
     }
     let names: Vec<String> = changes.writes.iter().map(|write| write.target.clone()).collect();
@@ -492,7 +538,7 @@ fn fill(folder: &Folder, path: &Path, changes: &Changes<'_>, durable: bool) -> R
     let maps = writer.write_all(&names, &changes.writes)?;
     if durable {
         for name in &changes.folders {
-            Folder::open(&folder.full(name))?.sync()?;
+            folder.sync_below(name)?;
         }
         folder.sync()?;
     }
@@ -523,27 +569,7 @@ fn make_parents(path: &Path) -> Result<Vec<PathBuf>> {
 /// about to tell that there is no folder.
 pub(crate) fn clean_beside(path: &Path) {
     let beside = beside(path);
-    if let Ok(folder) = Folder::open(&beside)
-        && folder
-            .acquire(FlockOperation::NonBlockingLockExclusive)
-            .unwrap_or(false)
-        && folder.is_at(&beside)
-    {
+    if let Ok(Some(_locked)) = Locked::at_once(&beside) {
         let _ = std::fs::remove_dir_all(&beside);
     }
-}
-
-/// Finishes what was interrupted in the folders above `path`, of which it is a level.
-pub(crate) fn settle_above(path: &Path) -> Result<()> {
-    let Ok(path) = path.canonicalize() else {
-        return Ok(());
-    };
-    let levels = path
-        .ancestors()
-        .skip(1)
-        .take_while(|parent| parent.join(crate::metadata::META).exists() || parent.join(COMMITTED).exists());
-    for parent in levels {
-        Folder::open(parent)?.settle()?;
-    }
-    Ok(())
 }

@@ -13,8 +13,8 @@ use rayon::prelude::*;
 use rustix::fs::{Mode as Permissions, OFlags};
 
 use crate::balance::runs_under;
+use crate::folder::Folder;
 use crate::memmap::{self, Map, Mode};
-use crate::transaction::Folder;
 use crate::{Error, Result, schedule};
 
 /// Bytes of a batch, unless one file has more, so that large files are written side by side.
@@ -77,10 +77,12 @@ pub(crate) struct Writer<'a> {
 impl Writer<'_> {
     /// Writes all files under their `names`, in parallel. The maps are in the order of the files.
     pub(crate) fn write_all(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
-        let maps: Result<Vec<_>> = batches(writes)
-            .into_par_iter()
-            .map(|batch| self.write(&names[batch.clone()], &writes[batch]))
-            .collect();
+        let maps: Result<Vec<_>> = schedule::install(|| {
+            batches(writes)
+                .into_par_iter()
+                .map(|batch| self.write(&names[batch.clone()], &writes[batch]))
+                .collect()
+        });
         let mut maps: Vec<Option<Map>> = maps?.into_iter().flatten().collect();
         memmap::tie(maps.iter_mut().flatten());
         Ok(maps)

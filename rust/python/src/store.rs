@@ -2,7 +2,8 @@
 //!
 //! Python hands over a flat plan: levels, each with the index of the one it is in, and leaves, each with the index of its
 //! level. Tensors are read where they lie; what cannot be read so (another device, gaps, a subclass) is given to a Python
-//! function first, which returns a tensor that can.
+//! function first, which returns a tensor that can. While files are written other threads may give a tensor another
+//! storage, so the storages are held.
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -12,10 +13,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::ragged::RaggedSchema;
@@ -75,58 +77,124 @@ impl DTypes {
     }
 }
 
-/// The JSON of a level that is no plain dictionary, and the files beside it, each with its name and bytes.
-type OtherPlan = (String, Vec<(String, Vec<u8>)>);
+/// Files beside the metadata of a level, each with its name and content.
+type Files = Vec<(String, Vec<u8>)>;
 
-/// A level as Python hands it over.
-#[derive(FromPyObject)]
-pub(crate) struct LevelPlan(
-    Option<usize>,
-    String,
-    String,
+/// One level of a tree in a folder: as Python hands it over to be saved, and as it was read.
+///
+/// A level that is no plain dictionary has `text`, the JSON of its metadata, and `files` beside that.
+#[pyclass(frozen, get_all, module = "tensordict._core")]
+pub(crate) struct Level {
+    /// Index of the level it is in, which comes before it; `None` for the root.
+    parent: Option<usize>,
+    /// Key in that level.
+    key: String,
+    /// Name of its type in the entry that the parent has for it.
+    kind: String,
     /// Batch size.
-    Vec<u64>,
+    batch_size: Py<PyTuple>,
     /// Names of the dimensions.
-    Option<Vec<Option<String>>>,
-    /// Number of leaves before it.
-    usize,
-    /// `_type` and `_class`, where it is a dictionary of another class.
-    Option<(String, Option<String>)>,
-    /// JSON of its metadata, where it is no plain dictionary, and files beside that.
-    Option<OtherPlan>,
-);
+    names: Option<Vec<Option<String>>>,
+    /// Number of leaves before it; of a level that was read always 0.
+    after: usize,
+    /// JSON of its metadata.
+    text: Option<String>,
+    /// Files beside it: name and content.
+    files: Py<PyList>,
+    /// Its folder relative to the one that was read.
+    folder: String,
+    /// Its device.
+    device: Option<String>,
+    /// `_type` and `_class` of its metadata.
+    class_names: (String, Option<String>),
+    /// Its fields by their keys: the index of a level; `(map, dtype, shape, file)` of a leaf, the map `None` where it has no
+    /// elements or was not asked for; the JSON of a ragged leaf with a list of such tuples.
+    fields: Py<PyDict>,
+}
 
-impl LevelPlan {
-    fn level(self) -> PyResult<SaveLevel<'static>> {
-        let Self(parent, key, kind, shape, names, after, class, other) = self;
-        let (meta, files) = if let Some((text, files)) = other {
-            let path = std::path::Path::new("metadata");
-            let meta = Metadata::parse(text.as_bytes(), path).map_err(|error| raise(&error))?;
-            (meta, files)
+#[pymethods]
+impl Level {
+    /// A level that is to be saved.
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of a record")]
+    #[pyo3(signature = (parent, key, kind, batch_size, names=None, after=0, text=None, files=None))]
+    fn new(
+        py: Python<'_>,
+        parent: Option<usize>,
+        key: &Bound<'_, PyString>,
+        kind: String,
+        batch_size: Py<PyTuple>,
+        names: Option<Vec<Option<String>>>,
+        after: usize,
+        text: Option<String>,
+        files: Option<Py<PyList>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            parent,
+            key: key_text(key)?,
+            kind,
+            batch_size,
+            names,
+            after,
+            text,
+            files: files.unwrap_or_else(|| PyList::empty(py).unbind()),
+            folder: String::new(),
+            device: None,
+            class_names: (String::new(), None),
+            fields: PyDict::new(py).unbind(),
+        })
+    }
+}
+
+/// A key as text that files can hold.
+fn key_text(key: &Bound<'_, PyString>) -> PyResult<String> {
+    key.to_str().map(str::to_owned).map_err(|_| {
+        let shown = key.repr().map_or_else(|_| String::new(), |text| text.to_string());
+        PyValueError::new_err(format!(
+            "the key {shown} cannot be stored: it holds surrogates, which no file name and no JSON can"
+        ))
+    })
+}
+
+impl Level {
+    fn save(&self, py: Python<'_>) -> PyResult<SaveLevel<'static>> {
+        let (meta, files) = if let Some(text) = &self.text {
+            (self.checked(text)?, self.files.extract(py)?)
         } else {
-            let mut meta = Metadata::plain(shape);
-            meta.names = names;
-            if let Some((type_name, class_name)) = class {
-                meta.kind = type_name;
-                meta.class = class_name;
-            }
+            let mut meta = Metadata::plain(self.batch_size.extract(py)?);
+            meta.names.clone_from(&self.names);
             (meta, Vec::new())
         };
         Ok(SaveLevel {
-            parent,
-            key: key.into(),
-            kind: kind.into(),
+            parent: self.parent,
+            key: self.key.clone().into(),
+            kind: self.kind.clone().into(),
             meta,
-            after,
+            after: self.after,
             files,
         })
     }
+
+    /// What is to be written, as the reader of it understands it.
+    fn checked(&self, text: &str) -> PyResult<Metadata> {
+        metadata(text).map_err(|error| raise(&error.at_key(&[&self.key])))
+    }
+}
+
+fn metadata(text: &str) -> tensordict_core::Result<Metadata> {
+    Metadata::parse(text.as_bytes(), std::path::Path::new("the new metadata"))
 }
 
 /// A leaf as Python hands it over: level, key, tensor, the file that it is mapped from as a whole, and what the metadata
 /// says of it: nothing else than its type and shape where that is `None`, the JSON of a ragged leaf, or nothing at all where
 /// that is empty.
-type LeafPlan<'py> = (usize, String, Bound<'py, PyAny>, Option<PathBuf>, Option<String>);
+type LeafPlan<'py> = (
+    usize,
+    Bound<'py, PyString>,
+    Bound<'py, PyAny>,
+    Option<PathBuf>,
+    Option<String>,
+);
 
 /// How Python wants it saved.
 #[derive(FromPyObject)]
@@ -168,6 +236,8 @@ struct Held<'py> {
     level: usize,
     key: String,
     tensor: Bound<'py, PyAny>,
+    /// What keeps the bytes where they are should the tensor be given others.
+    _storage: Option<Bound<'py, PyAny>>,
     origin: Option<PathBuf>,
     dtype: DType,
     shape: Vec<u64>,
@@ -179,6 +249,7 @@ impl<'py> Held<'py> {
     /// Reads type and shape, and makes a tensor that cannot be read where it lies into one that can.
     fn new(plan: LeafPlan<'py>, prepare: &Bound<'py, PyAny>, dtypes: &DTypes, empty: bool) -> PyResult<Self> {
         let (level, key, mut tensor, origin, says) = plan;
+        let key = key_text(&key)?;
         let says = says.map_or(Ok(Says::Schema), |text| says_of(&text, &key))?;
         // Where components lie is no content of theirs.
         let empty = empty && !matches!(says, Says::Nothing);
@@ -198,10 +269,12 @@ impl<'py> Held<'py> {
         if !ready {
             tensor = prepare.call1((tensor,))?;
         }
+        let storage = (!empty).then(|| tensor.call_method0(intern!(py, "untyped_storage")));
         Ok(Self {
             level,
             key,
             tensor,
+            _storage: storage.transpose()?,
             origin,
             dtype,
             shape,
@@ -264,8 +337,8 @@ fn hold<'py>(
         .collect()
 }
 
-fn levels(plans: Vec<LevelPlan>) -> PyResult<Vec<SaveLevel<'static>>> {
-    plans.into_iter().map(LevelPlan::level).collect()
+fn levels(py: Python<'_>, plans: &[Py<Level>]) -> PyResult<Vec<SaveLevel<'static>>> {
+    plans.iter().map(|level| level.get().save(py)).collect()
 }
 
 /// A map and a file as Python gets them.
@@ -277,50 +350,61 @@ fn stored(saved: Saved) -> Stored {
 
 /// Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
 /// folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.
+///
+/// The cyclic collector must not run meanwhile: no Python may run between taking hold of the storages and reading where
+/// they are.
 #[pyfunction]
 pub(crate) fn save_tree(
+    py: Python<'_>,
     path: PathBuf,
-    level_plans: Vec<LevelPlan>,
+    level_plans: Vec<Py<Level>>,
     leaf_plans: Vec<LeafPlan<'_>>,
     prepare: &Bound<'_, PyAny>,
     options: Options,
 ) -> PyResult<Vec<Stored>> {
+    let levels = levels(py, &level_plans)?;
     let held = hold(leaf_plans, prepare, options.empty)?;
     let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
     let mut plan = SavePlan {
-        levels: levels(level_plans)?,
+        levels,
         leaves: leaves?,
     };
-    let saved = enter(prepare.py(), ALWAYS, || {
-        file::save(&path, &mut plan, options.core())
-    })?;
+    let saved = enter(py, ALWAYS, || file::save(&path, &mut plan, options.core()))?;
     Ok(saved.into_iter().map(stored).collect())
 }
 
 /// Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
 #[pyfunction]
 pub(crate) fn save_leaf<'py>(
+    py: Python<'py>,
     path: PathBuf,
-    level_plans: Vec<LevelPlan>,
+    level_plans: Vec<Py<Level>>,
     leaf_plan: LeafPlan<'py>,
     prepare: &Bound<'py, PyAny>,
     options: Options,
 ) -> PyResult<Stored> {
-    let held = Held::new(leaf_plan, prepare, DTypes::get(prepare.py())?, options.empty)?;
+    let levels = levels(py, &level_plans)?;
+    let held = Held::new(leaf_plan, prepare, DTypes::get(py)?, options.empty)?;
     let leaf = held.leaf()?;
-    let levels = levels(level_plans)?;
-    let saved = enter(prepare.py(), ALWAYS, || {
-        file::add_leaf(&path, levels, leaf, options.core())
-    })?;
+    let saved = enter(py, ALWAYS, || file::add_leaf(&path, levels, leaf, options.core()))?;
     Ok(stored(saved))
 }
 
-/// Reads the tree in the folder `path`, or in its sub-folder `part`. Returns a list of levels, each a tuple of
-/// `(parent, key, kind, folder, batch_size, device, names, fields, other)`.
-///
-/// `fields` maps a key to the index of a level, or to `(map, dtype, shape, file)` of a leaf, or to the JSON of a ragged leaf
-/// with a list of such tuples; the map is `None` for a leaf without elements, or if `map_leaves` is false. `other` is `None` for a plain dictionary and else
-/// `(_type, _class, JSON of the metadata)`: such a level is not looked into.
+/// Writes again what the folder `path`, a level that is no plain dictionary, says of itself: the JSON of its metadata, and
+/// the files beside it.
+#[pyfunction]
+pub(crate) fn save_level(py: Python<'_>, path: PathBuf, text: &str, files: Files) -> PyResult<()> {
+    let meta = metadata(text).map_err(|error| raise(&error))?;
+    enter(py, ALWAYS, || file::replace_level(&path, meta, files))
+}
+
+/// The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
+#[pyfunction]
+pub(crate) fn inherited_locks() -> Vec<i32> {
+    tensordict_core::folder::inherited_locks()
+}
+
+/// Reads the tree in the folder `path`, or in its sub-folder `part`: a level after the one it is in.
 #[pyfunction]
 pub(crate) fn load_tree<'py>(
     py: Python<'py>,
@@ -373,22 +457,26 @@ fn tree_to_python(py: Python<'_>, tree: Tree) -> PyResult<Bound<'_, PyList>> {
                 }
             }
         }
-        let meta = &level.meta;
-        let other = level
-            .text
-            .map(|text| (meta.kind.as_str(), meta.class.as_deref(), text));
-        let shape = PyTuple::new(py, meta.shape.as_deref().unwrap_or_default())?;
-        levels.append((
-            level.parent,
-            level.key,
-            level.kind,
-            level.folder,
-            shape,
-            meta.device.as_deref(),
-            meta.names.as_deref(),
-            fields,
-            other,
-        ))?;
+        let meta = level.meta;
+        let files: Vec<_> = level
+            .attached
+            .iter()
+            .map(|(name, content)| (name, PyBytes::new(py, content)))
+            .collect();
+        levels.append(Level {
+            parent: level.parent,
+            key: level.key,
+            kind: level.kind,
+            batch_size: PyTuple::new(py, meta.shape.as_deref().unwrap_or_default())?.unbind(),
+            names: meta.names,
+            after: 0,
+            text: meta.text.map(|text| String::from_utf8_lossy(&text).into_owned()),
+            files: PyList::new(py, files)?.unbind(),
+            folder: level.folder,
+            device: meta.device,
+            class_names: (meta.kind, meta.class),
+            fields: fields.unbind(),
+        })?;
     }
     Ok(levels)
 }

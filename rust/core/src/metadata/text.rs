@@ -46,6 +46,15 @@ impl<'a> Entries<'a> {
         let distinct = entries.0.iter().all(|(key, _)| seen.insert(key.as_str()));
         distinct.then_some(entries)
     }
+
+    /// Whether they are those of a plain dictionary.
+    pub(super) fn is_plain(&self) -> bool {
+        let named = |name: &str| {
+            let (_, text) = self.0.iter().find(|(key, _)| key == name)?;
+            serde_json::from_str::<String>(text.get()).ok()
+        };
+        super::is_plain(&named("_type").unwrap_or_default(), named("_class").as_deref())
+    }
 }
 
 /// What is written for a leaf, and nothing else beside it.

@@ -1,0 +1,171 @@
+"""One walk over a tree that goes to disk: its nodes with what they are, and its leaves, taken at one moment.
+
+Whatever is done with the tree then (files planned, leaves mapped, a tree like it built, the leaves put in it) goes by this
+record and not by the tree, which another thread may change meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Size, Tensor
+
+from tensordict._kernel.native import key_file_name
+from tensordict._types import Names, TensorCollection
+
+CPU = torch.device("cpu")
+
+# The folder, below that of a container around another one, in which the other one is.
+INNER = "_tensordict"
+
+# What a node is: a dictionary of fields, a stack of members, a container around another one, a holder of objects.
+DICT, STACK, WRAPPER, OBJECTS = "dict", "stack", "wrapper", "objects"
+
+
+def kind_of(node: Any) -> str:
+    """What a node is."""
+    if node._is_non_tensor:
+        return OBJECTS
+    if node._wrapped is not None:
+        return WRAPPER
+    return STACK if node._stacked else DICT
+
+
+class Spot:
+    """One node of a tree.
+
+    Attributes:
+        node: the node.
+        kind: what it is.
+        number: its place among the nodes, each of which comes after the one that it is in.
+        parent: the number of that one; None for the root.
+        key: its key there, or its name where that has no keys.
+        fields: the number of a leaf, or the node, by key.
+        size: its batch size.
+        names: the names of its dimensions.
+    """
+
+    __slots__ = ("fields", "key", "kind", "names", "node", "number", "parent", "size")
+
+    def __init__(self, node: Any, number: int, parent: int | None, key: str) -> None:
+        self.node = node
+        self.kind = kind_of(node)
+        self.number = number
+        self.parent = parent
+        self.key = key
+        self.fields: dict[str, int | Spot] = {}
+        self.size: Size = node.batch_size
+        self.names: Names = node._names
+
+    def inside(self) -> list[tuple[str, Any]]:
+        """What is in it, each under its key, taken at one moment."""
+        node = self.node
+        if self.kind is DICT:
+            return list(node._fields().items())
+        if self.kind is STACK:
+            return [(str(place), part) for place, part in enumerate(list(node._parts()))]
+        return [(INNER, node._wrapped)] if self.kind is WRAPPER else []
+
+
+class Plan:
+    """The nodes and leaves of a tree, as they were when this was made.
+
+    Attributes:
+        spots: the nodes, each after the one that it is in.
+        leaves: the leaves in the order of fields, depth first.
+    """
+
+    __slots__ = ("leaves", "spots")
+
+    def __init__(self, root: Any) -> None:
+        self.spots: list[Spot] = []
+        self.leaves: list[Tensor] = []
+        self._add(root, None, "")
+
+    def _add(self, node: Any, parent: int | None, key: str) -> Spot:
+        spot = Spot(node, len(self.spots), parent, key)
+        self.spots.append(spot)
+        leaves, fields, number = self.leaves, spot.fields, spot.number
+        for name, value in spot.inside():
+            if type(value) is Tensor or not isinstance(value, TensorCollection):
+                fields[name] = len(leaves)
+                leaves.append(value)
+            else:
+                fields[name] = self._add(value, number, name)
+        return spot
+
+    def folders(self, root: Path | None, robust_key: bool | None) -> list[Path | None]:
+        """The folder of each node in a folder `root`."""
+        found: list[Path | None] = [root]
+        for spot in self.spots[1:]:
+            above = found[spot.parent]  # type: ignore[index]
+            found.append(None if above is None else above / key_file_name(spot.key, robust_key is not False))
+        return found
+
+    def rebuilt(self, leaves: list[Tensor], folders: list[Path | None]) -> Any:
+        """A tree like this one of other leaves on the CPU, which is locked and marked as mapped to folders."""
+        made: list[Any] = [None] * len(self.spots)
+        for spot in reversed(self.spots):
+            made[spot.number] = self._rebuilt_node(spot, leaves, made)
+        return _finish(self.spots, made, folders)
+
+    def _rebuilt_node(self, spot: Spot, leaves: list[Tensor], made: list[Any]) -> Any:
+        node = spot.node
+        if spot.kind is OBJECTS:
+            node = node.copy()
+            node._label_device(CPU)
+            return node
+        fields = {
+            key: leaves[found] if type(found) is int else made[found.number]  # type: ignore[union-attr]
+            for key, found in spot.fields.items()
+        }
+        if spot.kind is WRAPPER:
+            return node._wrap(fields[INNER])
+        return (
+            node._from_parts(list(fields.values())) if spot.kind is STACK else node._rebuild(fields, spot.size, CPU, spot.names)
+        )
+
+    def put(self, leaves: list[Tensor], folders: list[Path | None]) -> Any:
+        """Puts other leaves in the tree itself, which is locked and marked as mapped to folders."""
+        for spot in self.spots:
+            if spot.kind is OBJECTS:
+                spot.node._label_device(CPU)
+            elif spot.kind is DICT:
+                for key, found in spot.fields.items():
+                    if type(found) is int:
+                        spot.node._set_str(key, leaves[found])
+                spot.node._set_device(CPU)
+        return _finish(self.spots, [spot.node for spot in self.spots], folders)
+
+
+def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None]) -> Any:
+    """Locks a tree and marks its nodes as mapped to folders."""
+    nodes[0].lock_()
+    for spot, node, folder in zip(spots, nodes, folders):
+        rare = node._rare
+        rare["memmap"] = True
+        if spot.kind is not WRAPPER:
+            rare["prefix"] = folder
+        if spot.kind is OBJECTS:
+            _mark_within(node)
+    return nodes[0]
+
+
+def _mark_within(node: Any) -> None:
+    """Marks the parts of a stack of objects, which is in one file."""
+    for part in node._parts():
+        if isinstance(part, TensorCollection):
+            part._rare.update(memmap=True, within=True)  # type: ignore[attr-defined]
+            _mark_within(part)
+
+
+def mark(node: Any) -> Any:
+    """Locks a tree whose nodes know their folders, and marks them as mapped."""
+    node.lock_()
+    for spot in Plan(node).spots:
+        spot.node._rare["memmap"] = True
+        if spot.kind is OBJECTS:
+            _mark_within(spot.node)
+    return node

@@ -1,0 +1,19 @@
+"""What a forked child must let go of at once."""
+
+from __future__ import annotations
+
+import os
+
+from tensordict._kernel.native import inherited_locks
+
+
+def _let_go() -> None:
+    """Closes the locks of folders that the parent held: they would else last as long as the child."""
+    for descriptor in inherited_locks():
+        os.close(descriptor)
+
+
+def close_inherited_locks() -> None:
+    """Sees to it that forked children let go of the locks. To be called once."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_let_go)

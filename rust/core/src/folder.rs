@@ -1,0 +1,228 @@
+//! Open folders, and the locks that writers hold on them.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode as Permissions, OFlags};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// An open folder.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: OwnedFd,
+    pub(crate) path: PathBuf,
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Folder {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Permissions::empty()))
+            .map_err(|errno| Error::io("open", path, errno))?;
+        Ok(Self {
+            fd,
+            path: path.into(),
+        })
+    }
+
+    /// Whether this folder is what `path` names now.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let same = |(one, other): (rustix::fs::Stat, rustix::fs::Stat)| {
+            (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+        };
+        rustix::fs::fstat(&self.fd)
+            .and_then(|one| Ok((one, rustix::fs::stat(path)?)))
+            .is_ok_and(same)
+    }
+
+    pub(crate) fn full(&self, relative: &str) -> PathBuf {
+        if relative.is_empty() {
+            self.path.clone()
+        } else {
+            self.path.join(relative)
+        }
+    }
+
+    pub(crate) fn has(&self, relative: &str) -> bool {
+        rustix::fs::accessat(&self.fd, relative, rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok()
+    }
+
+    /// Whether entries of the sub-folder `relative` may be made and removed by this process.
+    pub(crate) fn may_change(&self, relative: &str) -> bool {
+        let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let place = if relative.is_empty() { "." } else { relative };
+        match rustix::fs::accessat(&self.fd, place, wanted, AtFlags::EACCESS) {
+            // A system without the question for the effective user: what is refused shows when it is done.
+            Ok(()) | Err(Errno::INVAL | Errno::NOSYS) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Opens a file for reading, and for writing too where `write` is set.
+    pub(crate) fn open_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        // A named pipe in place of a file would otherwise block for ever.
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.fd, relative, flags, Permissions::empty()))
+            .map(File::from)
+    }
+
+    pub(crate) fn stat(&self, relative: &str) -> Result<rustix::fs::Stat, Errno> {
+        rustix::fs::statat(&self.fd, relative, AtFlags::empty())
+    }
+
+    /// What is at `relative` itself, be it a link or not; none where nothing is.
+    pub(crate) fn kind(&self, relative: &str) -> Option<FileType> {
+        rustix::fs::statat(&self.fd, relative, AtFlags::SYMLINK_NOFOLLOW)
+            .ok()
+            .map(|facts| FileType::from_raw_mode(facts.st_mode))
+    }
+
+    /// Makes the folder `relative`; one that is there is an error of the system.
+    pub(crate) fn make_folder(&self, relative: &str) -> Result<(), Errno> {
+        rustix::fs::mkdirat(&self.fd, relative, Permissions::from_raw_mode(0o777))
+    }
+
+    /// Removes a file.
+    pub(crate) fn unlink(&self, relative: &str) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&self.fd, relative, AtFlags::empty())
+    }
+
+    /// Removes an empty folder.
+    pub(crate) fn remove_folder(&self, relative: &str) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&self.fd, relative, AtFlags::REMOVEDIR)
+    }
+
+    pub(crate) fn rename(&self, old: &str, new: &str) -> Result<(), Errno> {
+        rustix::fs::renameat(&self.fd, old, &self.fd, new)
+    }
+
+    /// Removes a folder with all that is in it.
+    pub(crate) fn remove_all(&self, relative: &str) -> Result<()> {
+        let path = self.full(relative);
+        std::fs::remove_dir_all(&path).map_err(|source| Error::io("remove", path, source))
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.fd).map_err(|errno| Error::io("flush", &self.path, errno))
+    }
+
+    /// Flushes the sub-folder `relative`, that is which entries it has.
+    pub(crate) fn sync_below(&self, relative: &str) -> Result<()> {
+        if relative.is_empty() {
+            self.sync()
+        } else {
+            Self::open(&self.full(relative))?.sync()
+        }
+    }
+}
+
+/// Descriptors of the locks that this process holds; -1 where there is none. A slot is written without waiting for anyone,
+/// so that a fork cannot catch it half done.
+static HELD: [AtomicI32; 64] = [const { AtomicI32::new(-1) }; 64];
+
+/// The descriptors of locks that were held when this process was forked, to be closed in it: the lock of a parent that dies
+/// would else last as long as the child. To be called in the child before anything else, once.
+#[must_use]
+pub fn inherited_locks() -> Vec<RawFd> {
+    HELD.iter()
+        .map(|slot| slot.swap(-1, Ordering::SeqCst))
+        .filter(|descriptor| *descriptor >= 0)
+        .collect()
+}
+
+/// A folder that is locked against other writers until this is dropped.
+///
+/// The lock is one of the system (`flock`): it ends with the process that holds it. Waiting for it may take as long as another
+/// writer needs, so it is never asked for on a thread of the pool.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    folder: Folder,
+    slot: Option<&'static AtomicI32>,
+}
+
+impl Deref for Locked {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.folder
+    }
+}
+
+impl Locked {
+    /// Opens the folder and locks it, waiting for other writers.
+    pub(crate) fn wait(path: &Path) -> Result<Self> {
+        loop {
+            let locked = Self::open(path)?;
+            locked.acquire(FlockOperation::LockExclusive)?;
+            if locked.is_at(path) {
+                return Ok(locked);
+            }
+        }
+    }
+
+    /// Opens the folder and locks it, unless another writer has the lock.
+    pub(crate) fn at_once(path: &Path) -> Result<Option<Self>> {
+        let locked = Self::open(path)?;
+        let free = locked.acquire(FlockOperation::NonBlockingLockExclusive)?;
+        Ok((free && locked.is_at(path)).then_some(locked))
+    }
+
+    fn open(path: &Path) -> Result<Self> {
+        let folder = Folder::open(path)?;
+        let descriptor = folder.fd.as_raw_fd();
+        // Where more locks are held than there are slots, a child keeps the rest.
+        let slot = HELD.iter().find(|slot| {
+            slot.compare_exchange(-1, descriptor, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        });
+        Ok(Self { folder, slot })
+    }
+
+    /// Whether the lock was acquired.
+    fn acquire(&self, operation: FlockOperation) -> Result<bool> {
+        match rustix::io::retry_on_intr(|| rustix::fs::flock(&self.folder, operation)) {
+            // File systems without locks: then nothing keeps two writers apart, as without this crate.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF | Errno::NOSYS) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(Error::io("lock", &self.path, errno)),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing would do, were there no child that has the descriptor too. A file system without locks refuses, which is
+        // fine.
+        let _ = rustix::fs::flock(&self.folder, FlockOperation::Unlock);
+        if let Some(slot) = self.slot {
+            slot.store(-1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_when_it_is_dropped_though_a_copy_of_its_descriptor_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = Locked::wait(folder.path()).unwrap();
+        let copy = locked.fd.try_clone().unwrap();
+        assert!(Locked::at_once(folder.path()).unwrap().is_none());
+        drop(locked);
+        assert!(Locked::at_once(folder.path()).unwrap().is_some());
+        drop(copy);
+    }
+}

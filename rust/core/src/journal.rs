@@ -1,0 +1,190 @@
+//! What a committed change still has to do, and a folder read as if it were done.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::folder::Folder;
+use crate::metadata::is_inside;
+use crate::{Error, Result, memmap};
+
+/// Folder of changes that do not count yet.
+pub(crate) const STAGING: &str = ".tensordict-staging";
+/// Folder of changes that count.
+pub(crate) const COMMITTED: &str = ".tensordict-committed";
+/// The journal in either.
+pub(crate) const JOURNAL: &str = "journal.json";
+/// What was put in place before the change counts, in either.
+pub(crate) const TRIED: &str = "tried.json";
+
+/// What is to be done once it is committed. Doing any part of it twice does no harm.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    pub(crate) remove_files: Vec<String>,
+    pub(crate) remove_folders: Vec<String>,
+    pub(crate) make_folders: Vec<String>,
+    /// Name in the committed folder and place in the folder.
+    pub(crate) rename: Vec<(String, String)>,
+}
+
+/// What is put in place before the commit, since nothing of the old content is in its way and nothing refers to it: so a name
+/// that the system does not take, or a folder that must not be written, shows in time.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tried {
+    pub(crate) folders: Vec<String>,
+    /// Name in the staging folder and place in the folder.
+    pub(crate) files: Vec<(String, String)>,
+}
+
+/// Whether the names are those of staged files, and the places lie within the folder.
+fn is_safe<'a>(
+    mut names: impl Iterator<Item = &'a String>,
+    mut places: impl Iterator<Item = &'a String>,
+) -> bool {
+    names.all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()))
+        && places.all(|place| is_inside(place))
+}
+
+impl Journal {
+    fn is_safe(&self) -> bool {
+        is_safe(self.rename.iter().map(|(name, _)| name), self.places())
+    }
+
+    /// All places that it names.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &String> {
+        [&self.remove_files, &self.remove_folders, &self.make_folders]
+            .into_iter()
+            .flatten()
+            .chain(self.rename.iter().map(|(_, place)| place))
+    }
+
+    /// The journal of the committed changes; an empty one where it is gone, as it goes last.
+    pub(crate) fn committed(folder: &Folder) -> Result<Self> {
+        let journal = read_json(folder, &format!("{COMMITTED}/{JOURNAL}"))?.unwrap_or_else(Self::default);
+        checked(folder, journal, Self::is_safe)
+    }
+}
+
+impl Tried {
+    /// What a writer whose changes do not count had put in place; nothing where it had not come so far.
+    pub(crate) fn staged(folder: &Folder) -> Result<Self> {
+        let tried = match read_json(folder, &format!("{STAGING}/{TRIED}")) {
+            // It was being written.
+            Err(Error::Json { .. }) => None,
+            found => found?,
+        };
+        checked(folder, tried.unwrap_or_else(Self::default), |tried| {
+            let places = tried.files.iter().map(|(_, place)| place);
+            is_safe(
+                tried.files.iter().map(|(name, _)| name),
+                tried.folders.iter().chain(places),
+            )
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.folders.is_empty() && self.files.is_empty()
+    }
+}
+
+fn checked<T>(folder: &Folder, found: T, safe: impl Fn(&T) -> bool) -> Result<T> {
+    if safe(&found) {
+        Ok(found)
+    } else {
+        Err(Error::Metadata {
+            path: folder.path.clone(),
+            field: "rename".into(),
+            wanted: "places within the folder",
+            found: "a place outside".into(),
+        })
+    }
+}
+
+/// What a file in JSON says; none where there is no such file.
+fn read_json<T: DeserializeOwned>(folder: &Folder, relative: &str) -> Result<Option<T>> {
+    let path = folder.full(relative);
+    let text = match folder.open_file(relative, false) {
+        Ok(file) => read_all(file, &path)?,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(Error::io("open", path, errno)),
+    };
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|source| Error::Json { path, source })
+}
+
+/// All bytes of a regular file. One that says it is longer than memory is refused before memory is asked for.
+pub(crate) fn read_all(mut file: File, path: &std::path::Path) -> Result<Vec<u8>> {
+    let size = memmap::size(&file, path)?;
+    let mut content = Vec::new();
+    memmap::check_memory(size, path)?;
+    usize::try_from(size)
+        .ok()
+        .and_then(|size| content.try_reserve_exact(size.saturating_add(1)).ok())
+        .ok_or_else(|| Error::io("read", path, Errno::NOMEM))?;
+    file.by_ref()
+        .take(size)
+        .read_to_end(&mut content)
+        .map_err(|source| Error::io("read", path, source))?;
+    Ok(content)
+}
+
+/// A folder as it is, or as it will be once what was committed is carried out.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) folder: &'a Folder,
+    /// Where files are that are not in place yet: place to name in the committed folder.
+    moved: HashMap<String, String>,
+    /// Files that are still there.
+    removed: HashSet<String>,
+}
+
+impl<'a> View<'a> {
+    /// The folder as it is.
+    pub(crate) fn plain(folder: &'a Folder) -> Self {
+        Self::after(folder, Journal::default())
+    }
+
+    /// The folder after the journal was carried out.
+    pub(crate) fn after(folder: &'a Folder, journal: Journal) -> Self {
+        Self {
+            folder,
+            moved: journal
+                .rename
+                .into_iter()
+                .map(|(name, place)| (place, format!("{COMMITTED}/{name}")))
+                .collect(),
+            removed: journal.remove_files.into_iter().collect(),
+        }
+    }
+
+    /// Whether something is committed that could not be carried out.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.moved.is_empty() || !self.removed.is_empty()
+    }
+
+    /// What is tried in turn to find `relative`.
+    fn places<'b>(&'b self, relative: &'b str) -> impl Iterator<Item = &'b str> {
+        let staged = self.moved.get(relative).map(String::as_str);
+        let in_place = (staged.is_some() || !self.removed.contains(relative)).then_some(relative);
+        staged.into_iter().chain(in_place)
+    }
+
+    pub(crate) fn open_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
+        let mut found = Err(Errno::NOENT);
+        for place in self.places(relative) {
+            found = self.folder.open_file(place, write);
+            if !matches!(found, Err(Errno::NOENT)) {
+                break;
+            }
+        }
+        found
+    }
+
+    pub(crate) fn has(&self, relative: &str) -> bool {
+        self.places(relative).any(|place| self.folder.has(place))
+    }
+}

@@ -1,0 +1,79 @@
+//! What in a folder belongs to the tree that is saved there.
+
+use std::collections::HashSet;
+
+use crate::journal::View;
+use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Naming, is_inside};
+use crate::reader::{join, members};
+use crate::whole;
+
+/// Files and folders of a tree, each level before those below it.
+#[derive(Debug, Default)]
+pub(crate) struct Owned {
+    pub(crate) files: Vec<String>,
+    pub(crate) folders: Vec<String>,
+}
+
+/// What the tree in the sub-folder `below` owns. A level whose metadata cannot be read owns nothing that is known: its files
+/// stay.
+pub(crate) fn owned(view: &View<'_>, below: &str) -> Owned {
+    let mut found = Owned::default();
+    let mut levels = vec![below.to_owned()];
+    // A link back to a level above would be followed for ever.
+    let mut seen = HashSet::new();
+    while let Some(folder) = levels.pop() {
+        let facts = view.folder.stat(if folder.is_empty() { "." } else { &folder });
+        let is_new = facts.is_ok_and(|facts| seen.insert((facts.st_dev, facts.st_ino)));
+        if !is_new {
+            continue;
+        }
+        if let Some(inside) = level(view, &folder, &mut found) {
+            levels.extend(inside);
+            if folder != below {
+                found.folders.push(folder);
+            }
+        }
+    }
+    found
+}
+
+/// Adds the files of one level and gives the folders of those in it.
+fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Option<Vec<String>> {
+    let meta = whole::metadata(view, folder).ok()?;
+    found.files.push(join(folder, META));
+    if !meta.is_plain() {
+        let attached = ATTACHED.iter().map(|name| join(folder, name));
+        found.files.extend(attached.filter(|file| view.has(file)));
+        let members = members(view, folder, &meta);
+        return Some(members.iter().map(|(name, _)| join(folder, name)).collect());
+    }
+    let mut inside = Vec::new();
+    for (key, entry) in &meta.entries {
+        let suffixes: Vec<&str> = match entry {
+            Entry::Level(_) => {
+                let is_level = |place: &String| view.has(&join(place, META));
+                inside.extend(place(folder, key, "", is_level));
+                continue;
+            }
+            Entry::Leaf(_) => vec![""],
+            Entry::Ragged(ragged) => std::iter::once("")
+                .chain(ragged.parts().into_iter().map(|(suffix, _)| suffix))
+                .collect(),
+        };
+        for suffix in suffixes {
+            let key = format!("{key}{suffix}");
+            found
+                .files
+                .extend(place(folder, &key, LEAF_SUFFIX, |file| view.has(file)));
+        }
+    }
+    Some(inside)
+}
+
+/// Where `key` is, by the first of both ways to name it that is there.
+fn place(folder: &str, key: &str, suffix: &str, is_there: impl Fn(&String) -> bool) -> Option<String> {
+    [Naming::Robust, Naming::Verbatim]
+        .into_iter()
+        .map(|naming| join(folder, &format!("{}{suffix}", naming.name(key))))
+        .find(|place| is_inside(place) && is_there(place))
+}
