@@ -83,7 +83,8 @@ impl Folder {
 
     /// What is at `relative` itself, be it a link or not; none where nothing is.
     pub(crate) fn kind(&self, relative: &str) -> Option<FileType> {
-        rustix::fs::statat(&self.fd, relative, AtFlags::SYMLINK_NOFOLLOW)
+        let place = if relative.is_empty() { "." } else { relative };
+        rustix::fs::statat(&self.fd, place, AtFlags::SYMLINK_NOFOLLOW)
             .ok()
             .map(|facts| FileType::from_raw_mode(facts.st_mode))
     }

@@ -99,7 +99,8 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
             "remove",
             file,
             folder.unlink(file),
-            &[Errno::NOENT, Errno::NOTDIR],
+            // A folder is not what was meant.
+            &[Errno::NOENT, Errno::NOTDIR, Errno::ISDIR],
         )?;
     }
     let kept = [Errno::NOENT, Errno::NOTEMPTY, Errno::EXIST, Errno::NOTDIR];
@@ -206,6 +207,8 @@ struct Staged {
     journal: Journal,
     tried: Tried,
     maps: Vec<Option<Map>>,
+    /// The key path of each file, by its name in the staging folder.
+    keys: Vec<Vec<String>>,
     /// Whether there are committed changes that could not be carried out, whose place these take.
     supersedes: bool,
 }
@@ -224,7 +227,11 @@ impl Staged {
             durable,
         };
         let maps = writer.write_all(&names, &changes.writes)?;
-        let places = changes.writes.into_iter().map(|write| write.target);
+        let (places, keys): (Vec<_>, Vec<_>) = changes
+            .writes
+            .into_iter()
+            .map(|write| (write.target, write.key))
+            .unzip();
         let mut journal = Journal {
             remove_files: changes.removed_files,
             remove_folders: changes.removed_folders,
@@ -242,6 +249,7 @@ impl Staged {
             journal,
             tried,
             maps,
+            keys,
             supersedes,
         };
         staged.write(&staging, durable)?;
@@ -287,9 +295,21 @@ impl Staged {
         }
         for (name, place) in &self.tried.files {
             put_new(folder, &format!("{STAGING}/{name}"), place)
-                .map_err(|errno| Error::io("create", folder.full(place), errno))?;
+                .map_err(|errno| self.at_key(name, Error::io("create", folder.full(place), errno)))?;
         }
         Ok(())
+    }
+
+    /// An error of a staged file as one of the key that it is for.
+    fn at_key(&self, name: &str, error: Error) -> Error {
+        let key = name
+            .parse::<usize>()
+            .ok()
+            .and_then(|number| self.keys.get(number));
+        match key {
+            Some(key) if !key.is_empty() => error.at_key(key),
+            _ => error,
+        }
     }
 
     fn commit(&self, folder: &Folder, durable: bool) -> Result<()> {
@@ -323,7 +343,7 @@ impl Staged {
             .collect();
         changed
             .into_iter()
-            .filter(|place| folder.kind(place).is_some() || place.is_empty())
+            .filter(|place| folder.kind(place).is_some())
             .try_for_each(|place| folder.sync_below(place))
     }
 }
@@ -420,8 +440,8 @@ fn check_place(folder: &Folder, place: &str) -> Result<bool> {
             return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
         }
         Err(Errno::NOSYS) => return Ok(folder.kind(place).is_some()),
-        Err(Errno::NOENT) => return Ok(false),
-        Err(errno) => return Err(Error::io("create", folder.full(place), errno)),
+        // Another reason than that nothing is there shows when the file is put there.
+        Err(_) => return Ok(false),
     };
     let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
     if rustix::fs::FileType::from_raw_mode(facts.stx_mode.into()).is_dir() {

@@ -1,0 +1,148 @@
+"""What is kept of awkward values, stacks and paths in folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tensordict import NonTensorData, NonTensorStack, TensorClass, TensorDict, lazy_stack
+
+
+def nested_list(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+VALUES = [
+    2**70,
+    [2**70, 1, -(2**80)],
+    {"a": {"b": 2**64}},
+    10**400,
+    0.1,
+    -0.0,
+    float("inf"),
+    float("nan"),
+    1e308,
+    "\ud800",
+    "\x00\u2028",
+    {"type": "cat"},
+    {"shape": [3], "dtype": "torch.float32"},
+    {"_type": 1, "0": {}},
+    nested_list(300),
+    (1, (2, [3])),
+    None,
+    True,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+def test_objects_come_back_as_they_were(tmp_path: Path, value: Any) -> None:
+    TensorDict({"o": NonTensorData(value)}).memmap(tmp_path / "one")
+    assert repr(TensorDict.load_memmap(tmp_path / "one").get("o").data) == repr(value)
+    TensorDict({"o": NonTensorStack(NonTensorData(value), NonTensorData(1))}, [2]).memmap(tmp_path / "two")
+    found = TensorDict.load_memmap(tmp_path / "two").get("o").tolist()
+    assert repr(found) == repr([value, 1])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def stack(count: int) -> TensorDict:
+    return lazy_stack([TensorDict({"b": torch.ones(place + 1)}) for place in range(count)])
+
+
+def test_what_a_save_no_longer_has_goes(tmp_path: Path) -> None:
+    plain = ["a.memmap", "meta.json"]
+    dense = TensorDict({"a": torch.ones(2)}, [2])
+    for old in (
+        stack(3),
+        TensorDict({"a": stack(2), "n": {"s": stack(12)}}, []),
+        TensorDict({"o": NonTensorData({1, 2})}, []),
+        TensorDict({"o": NonTensorStack({1}, "x"), "a": torch.ones(2)}, [2]),
+        TensorDict({"j": torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)}, [2]),
+        TensorDict({"deep": {"er": {"a": torch.ones(2)}}}, []),
+    ):
+        old.memmap(tmp_path)
+        (tmp_path / "theirs.memmap").write_bytes(b"x")
+        dense.memmap(tmp_path)
+        assert names(tmp_path) == sorted([*plain, "theirs.memmap"])
+        (tmp_path / "theirs.memmap").unlink()
+    stack(3).memmap(tmp_path)
+    stack(2).memmap(tmp_path)
+    assert names(tmp_path) == ["0", "0/b.memmap", "0/meta.json", "1", "1/b.memmap", "1/meta.json", "meta.json"]
+    NonTensorData({1}).memmap(tmp_path / "o")
+    NonTensorData(1).memmap(tmp_path / "o")
+    assert names(tmp_path / "o") == ["meta.json"]
+
+
+def test_a_folder_is_known_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = TensorDict({"a": torch.ones(3), "o": NonTensorData("x", batch_size=[3]), "n": {"b": torch.ones(3)}}, [3])
+    mapped, loaded = data.memmap("set"), TensorDict.load_memmap("set")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert mapped.saved_path == tmp_path / "set"
+    assert mapped["n"].saved_path == tmp_path / "set" / "n"
+    mapped.make_memmap("z", (3,))
+    mapped["n"].make_memmap("y", (3,))
+    mapped.get("o").update(NonTensorData("new", batch_size=[3]), inplace=True)
+    mapped.memmap_refresh_()
+    assert mapped["o"] == "new"
+    assert loaded["n"].keys() == {"b"}
+    assert set(TensorDict.load_memmap(tmp_path / "set").keys(True, True)) == {"a", "z", ("n", "b"), ("n", "y")}
+    assert names(tmp_path / "below") == []
+
+
+class Pair(TensorClass):
+    """A class with a tensor and a text."""
+
+    x: torch.Tensor
+    text: str
+
+
+def test_the_folder_of_a_class_says_what_the_other_package_says(tmp_path: Path) -> None:
+    Pair(x=torch.ones(3), text="a", batch_size=[3]).memmap(tmp_path)
+    assert list(json.loads((tmp_path / "meta.json").read_text())) == ["_type"]
+    assert (tmp_path / "_tensordict" / "meta.json").exists()
+
+
+def test_entries_are_added_below_a_class(tmp_path: Path) -> None:
+    data = TensorDict({"pair": Pair(x=torch.ones(3), text="a", batch_size=[3])}, [3]).memmap(tmp_path)
+    data["pair"]._tensordict.make_memmap("y", (3,))
+    assert (tmp_path / "pair" / "_tensordict" / "y.memmap").exists()
+    inner = TensorDict.load_memmap(tmp_path / "pair" / "_tensordict")
+    assert inner.keys() == {"x", "text", "y"}
+
+
+def test_verbatim_names_are_those_of_the_levels(tmp_path: Path) -> None:
+    mapped = TensorDict({"a b": {"c": torch.ones(3)}}, [3]).memmap(tmp_path, robust_key=False)
+    assert mapped["a b"].saved_path == tmp_path / "a b"
+    mapped["a b"].make_memmap("d", (3,), robust_key=False)
+    assert (tmp_path / "a b" / "d.memmap").exists()
+    assert TensorDict.load_memmap(tmp_path, robust_key=False)["a b"].keys() == {"c", "d"}
+
+
+def test_surrogates_in_keys_are_named(tmp_path: Path) -> None:
+    for data in (TensorDict({"\ud800": torch.ones(1)}), TensorDict({"\ud800": {"a": torch.ones(1)}})):
+        with pytest.raises(ValueError, match=r"the key '\\ud800' cannot be stored"):
+            data.memmap(tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+def test_members_that_are_missing_are_an_error(tmp_path: Path) -> None:
+    stack(3).memmap(tmp_path)
+    for place in ("1", "0"):
+        os.rename(tmp_path / place, tmp_path / f"gone{place}")
+        with pytest.raises((ValueError, FileNotFoundError), match=str(tmp_path)):
+            TensorDict.load_memmap(tmp_path)
+    (tmp_path / "meta.json").write_text((tmp_path / "meta.json").read_text().replace('"0"', '"00"').replace('"1"', '"11"'))
+    with pytest.raises((ValueError, FileNotFoundError), match=str(tmp_path)):
+        TensorDict.load_memmap(tmp_path)
