@@ -100,6 +100,10 @@ class Map:
     Memory that is mapped until the last buffer on it is gone.
     """
     def __len__(self, /) -> int: ...
+    def is_at(self, /, path: str | PathLike[str]) -> bool:
+        """
+        Whether `path` still names the file that is mapped.
+        """
 
 @final
 class Swap:
@@ -263,7 +267,7 @@ def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsInd
     budget is a run of its own.
     """
 
-def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plan: tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
+def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plan: tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
     """
     Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
     """
@@ -274,7 +278,7 @@ def save_level(path: str | PathLike[str], text: str, files: SupportsGetItem[int,
     the files beside it.
     """
 
-def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, str | PathLike[str] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
+def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
     """
     Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
     folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.

@@ -77,6 +77,7 @@ class _MappedStorage(torch.UntypedStorage):
     """
 
     _file: str | None = None
+    _map: Map | None = None
     _handler: _FileHandler | None = None
     _mode: str | None = None
 
@@ -98,7 +99,15 @@ class _MappedStorage(torch.UntypedStorage):
         return cast("torch.UntypedStorage", torch.UntypedStorage(self.nbytes()).copy_(self, False))  # type: ignore[no-untyped-call]
 
 
+def _is_there(filename: str, storage: Any) -> bool:
+    """Whether a file is the one that a storage is mapped from: it could have been replaced by another one of that name."""
+    memory = getattr(storage, "_map", None)
+    return memory is None or not len(memory) or memory.is_at(filename)
+
+
 def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
+    if storage._file is not None and not _is_there(storage._file, storage):
+        return _rebuild_storage, (None, _copy_handler(bytes(cast("bytes", storage._map))), storage.nbytes(), None)
     return _rebuild_storage, (storage._file, storage._handler, storage.nbytes(), storage._mode)
 
 
@@ -208,6 +217,7 @@ class MemoryMappedTensor(Tensor):
             storage.__class__ = _MappedStorage
             plain.__class__ = cls
             plain._filename = storage._file = root + file if root else file
+            storage._map = memory
             if mode is not None:
                 plain._mode = storage._mode = mode
             yield plain
@@ -597,6 +607,8 @@ class MemoryMappedTensor(Tensor):
             return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
         where: Callable[..., Any]
         if self._filename is not None:
+            if not _is_there(self._filename, self.untyped_storage()):
+                return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
             where, memory = MemoryMappedTensor.from_filename, self._filename
         elif self._handler is not None:
             where, memory = MemoryMappedTensor._from_handler, self._handler  # type: ignore[assignment]

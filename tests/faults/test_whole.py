@@ -230,3 +230,44 @@ def test_an_object_in_a_mapped_folder_changes_beside_readers(tmp_path: Path) -> 
     allowed = [{turn} if turn % 2 else turn for turn in range(60)]
     assert all(value in [*allowed, {0}] for value in seen)
     assert TensorDict.load_memmap(folder, allow_pickle=True)["o"] == {59}
+
+
+WAITING = """
+import fcntl, os, signal, sys, threading, torch
+from tensordict import TensorDict
+folder, how = sys.argv[1:]
+data = TensorDict({"a": torch.ones(3)}, [3])
+lock = os.open(folder, os.O_RDONLY)
+fcntl.flock(lock, fcntl.LOCK_EX)
+calls = []
+def handle(*_):
+    calls.append(1)
+    if how == "raises":
+        raise KeyboardInterrupt
+    fcntl.flock(lock, fcntl.LOCK_UN)
+signal.signal(signal.SIGUSR1, handle)
+def waits():
+    with open("/proc/locks") as locks:
+        return any("->" in line for line in locks if f" {os.getpid()} " in line)
+def send():
+    while not calls:
+        if waits():
+            os.kill(os.getpid(), signal.SIGUSR1)
+threading.Thread(target=send, daemon=True).start()
+try:
+    data.memmap(folder)
+    print("saved", flush=True)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("raises", "stopped\n"), ("goes on", "saved\n")])
+def test_a_save_that_waits_can_be_stopped(tmp_path: Path, how: str, said: str) -> None:
+    folder = tmp_path / "set"
+    TensorDict({"a": torch.zeros(3)}, [3]).memmap(folder)
+    command = [sys.executable, "-W", "ignore", "-c", WAITING, str(folder), how]
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=90)
+    assert done.stdout == said
+    assert TensorDict.load_memmap(folder)["a"].tolist() == [float(said == "saved\n")] * 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,25 @@ def test_members_that_are_missing_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text((tmp_path / "meta.json").read_text().replace('"0"', '"00"').replace('"1"', '"11"'))
     with pytest.raises((ValueError, FileNotFoundError), match=str(tmp_path)):
         TensorDict.load_memmap(tmp_path)
+
+
+def test_leaves_whose_files_were_replaced_are_saved_and_sent_as_they_are(tmp_path: Path) -> None:
+    def make(value: float) -> TensorDict:
+        return TensorDict({"a": torch.full((3,), value), "n": {"b": torch.full((3,), value)}, "v": torch.tensor(value)})
+
+    old = make(1.0).memmap(tmp_path)
+    make(2.0).memmap(tmp_path)
+    copies = [pickle.loads(pickle.dumps(old)), pickle.loads(ForkingPickler.dumps(old))]
+    plain = pickle.loads(ForkingPickler.dumps(old["a"][1:].as_subclass(torch.Tensor)))
+    assert plain.tolist() == [1.0, 1.0]
+    for found in (old, *copies):
+        assert {float(leaf.max()) for leaf in found.values(True, True)} == {1.0}
+    old.memmap(tmp_path)
+    assert {float(leaf.max()) for leaf in TensorDict.load_memmap(tmp_path).values(True, True)} == {1.0}
+    # one that still is its file is left alone, and sent by name
+    new = TensorDict.load_memmap(tmp_path)
+    number = (tmp_path / "a.memmap").stat().st_ino
+    new.memmap(tmp_path)
+    assert (tmp_path / "a.memmap").stat().st_ino == number
+    pickle.loads(pickle.dumps(new))["a"].fill_(5)
+    assert new["a"].tolist() == [5.0, 5.0, 5.0]

@@ -69,10 +69,10 @@ def prepare(leaf: Tensor) -> Tensor:
     return plain.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
 
-def _origin(leaf: Any) -> str | None:
-    """The file that a leaf is mapped from as a whole."""
-    if type(leaf) is MemoryMappedTensor and not leaf._index_chain:
-        return leaf._filename
+def _origin(leaf: Any) -> tuple[str, Any] | None:
+    """The file that a leaf is mapped from as a whole, and its map where it is known."""
+    if type(leaf) is MemoryMappedTensor and not leaf._index_chain and leaf._filename is not None:
+        return leaf._filename, getattr(leaf.untyped_storage(), "_map", None)
     return None
 
 
@@ -117,7 +117,7 @@ class Files:
 
     def __init__(self, plan: Plan) -> None:
         self.levels: list[Level] = []
-        self.rows: list[tuple[int, str, Tensor, str | None, str | None]] = []
+        self.rows: list[tuple[int, str, Tensor, tuple[str, Any] | None, str | None]] = []
         # Nested leaves by the place of their first file, with the number of files.
         self._ragged: dict[int, tuple[Tensor, int]] = {}
         self._structures: Structures = {}

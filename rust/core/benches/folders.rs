@@ -65,14 +65,14 @@ fn folder(criterion: &mut Criterion, count: usize, bytes: usize) {
                 clear(&path);
                 plan(&leaves)
             },
-            |mut plan| black_box(save(&path, &mut plan, OPTIONS)).is_ok(),
+            |plan| black_box(save(&path, &plan, OPTIONS)).is_ok(),
             BatchSize::PerIteration,
         );
     });
     group.bench_function("save over", |bencher| {
         bencher.iter_batched(
             || plan(&leaves),
-            |mut plan| black_box(save(&path, &mut plan, OPTIONS)).is_ok(),
+            |plan| black_box(save(&path, &plan, OPTIONS)).is_ok(),
             BatchSize::PerIteration,
         );
     });

@@ -320,6 +320,12 @@ impl Error {
         }
     }
 
+    /// Whether a signal ended the wait for a lock. Nothing was done by then.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Io { action: "lock", source, .. } if source.kind() == std::io::ErrorKind::Interrupted)
+    }
+
     /// The error of a system call on `path`.
     pub(crate) fn io(
         action: &'static str,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::journal::{COMMITTED, STAGING, View};
-use crate::memmap::Map;
+use crate::memmap::{FileId, Map};
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
 use crate::owned::owned;
 use crate::ragged::RaggedSchema;
@@ -34,7 +34,7 @@ pub struct SaveOptions {
 }
 
 /// One level of a tree that is to be saved.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SaveLevel<'a> {
     /// Index of the level it is in, which comes before it; none for the root.
     pub parent: Option<usize>,
@@ -51,7 +51,7 @@ pub struct SaveLevel<'a> {
 }
 
 /// One tensor that is to be saved.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SaveLeaf<'a> {
     /// Index of the level it is in.
     pub level: usize,
@@ -62,9 +62,26 @@ pub struct SaveLeaf<'a> {
     /// Its values.
     pub source: Source<'a>,
     /// The file that it is mapped from as a whole, if it is.
-    pub origin: Option<PathBuf>,
+    pub origin: Option<Origin>,
     /// What the metadata says of it.
     pub says: Says,
+}
+
+/// The file that a tensor is mapped from.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Its name when it was mapped.
+    pub path: PathBuf,
+    /// Which file that was; none where it is not known.
+    pub file: Option<FileId>,
+}
+
+impl Origin {
+    /// The file, if it still has that name. Else the tensor is memory like any other: its file was replaced or removed.
+    fn now(&self) -> Option<FileId> {
+        let there = FileId::at(&self.path)?;
+        (self.file.is_none() || self.file == Some(there)).then_some(there)
+    }
 }
 
 /// What the metadata of a level says of a tensor that is saved.
@@ -215,8 +232,7 @@ fn claim<'a>(
 /// # Errors
 /// A key is no name for a file or shares one, a tensor is mapped from elsewhere, a file exists that must not be replaced,
 /// or the system refuses. Nothing is changed then.
-pub fn save(path: &Path, plan: &mut SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
-    add_entries(plan);
+pub fn save(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
     for _ in 0..ATTEMPTS {
         let saved = match Place::lock(path) {
             Ok((place, folder)) => Some(save_in(&recovered(&folder)?, &place, plan, options)?),
@@ -232,8 +248,8 @@ pub fn save(path: &Path, plan: &mut SavePlan<'_>, options: SaveOptions) -> Resul
     Err(Error::Busy { path: path.into() })
 }
 
-/// Adds to each level's metadata the entries of its fields, in their order.
-fn add_entries(plan: &mut SavePlan<'_>) {
+/// The entries of the fields of each level, in their order.
+fn new_entries(plan: &SavePlan<'_>) -> Vec<Vec<(String, Entry)>> {
     let mut leaves = plan.leaves.iter().enumerate().peekable();
     let mut entries: Vec<Vec<(String, Entry)>> = plan.levels.iter().map(|_| Vec::new()).collect();
     let add = |leaf: &SaveLeaf<'_>, entries: &mut Vec<Vec<(String, Entry)>>| {
@@ -254,17 +270,22 @@ fn add_entries(plan: &mut SavePlan<'_>) {
     for (_, leaf) in leaves {
         add(leaf, &mut entries);
     }
-    for (level, new) in plan.levels.iter_mut().zip(entries) {
-        level.meta.entries.extend(new);
-    }
+    entries
 }
 
-/// The files of the levels: their metadata and what else they have.
-fn level_writes<'a>(plan: &SavePlan<'a>, names: &Names, root: &Path) -> Result<Vec<Write<'a>>> {
-    let mut writes = Vec::with_capacity(plan.levels.len());
-    for (level, folder) in plan.levels.iter().zip(&names.levels) {
+/// The files of the levels: their metadata, with more entries, and what else they have.
+fn level_writes<'a>(
+    levels: &[SaveLevel<'a>],
+    entries: Vec<Vec<(String, Entry)>>,
+    names: &Names,
+    root: &Path,
+) -> Result<Vec<Write<'a>>> {
+    let mut writes = Vec::with_capacity(levels.len());
+    for ((level, folder), more) in levels.iter().zip(&names.levels).zip(entries) {
         let target = join(folder, META);
-        let text = level.meta.to_json(&root.join(&target))?;
+        let mut meta = level.meta.clone();
+        meta.entries.extend(more);
+        let text = meta.to_json(&root.join(&target))?;
         let files = level
             .files
             .iter()
@@ -293,8 +314,8 @@ fn leaf_write<'a>(names: &Names, leaf: &SaveLeaf<'a>, file: &str) -> Write<'a> {
 /// Refuses a tensor that is mapped from another file than its place, unless it may be copied.
 fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: SaveOptions) -> Result<()> {
     match &leaf.origin {
-        Some(origin) if !options.copy_existing => Err(Error::MappedElsewhere {
-            path: origin.clone(),
+        Some(origin) if !options.copy_existing && origin.now().is_some() => Err(Error::MappedElsewhere {
+            path: origin.path.clone(),
             target,
         }
         .at_key(&names.leaf_keys(leaf))),
@@ -318,7 +339,9 @@ fn save_new(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Op
         }
         written.push(has_file);
     }
-    changes.writes.extend(level_writes(plan, &names, path)?);
+    changes
+        .writes
+        .extend(level_writes(&plan.levels, new_entries(plan), &names, path)?);
     let maps = transaction::create(path, &changes, options.durable)?;
     Ok(maps.map(|maps| saved(&written, names.leaves.iter().map(String::as_str), maps)))
 }
@@ -346,9 +369,12 @@ fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOpt
         written.push(write.is_some());
         changes.writes.extend(write);
     }
-    changes
-        .writes
-        .extend(level_writes(plan, &names, &view.folder.path)?);
+    changes.writes.extend(level_writes(
+        &plan.levels,
+        new_entries(plan),
+        &names,
+        &view.folder.path,
+    )?);
     plan_removals(view, &names, plan, &place.below, &mut changes);
     let maps = transaction::change(view, changes, options.durable)?;
     let files = names.leaves.iter().map(|file| place.relative(file));
@@ -388,9 +414,7 @@ fn is_in_place(view: &View<'_>, leaf: &SaveLeaf<'_>, file: &str) -> bool {
     let Ok(place) = view.folder.stat(file) else {
         return false;
     };
-    u64::try_from(place.st_size) == Ok(leaf.source.len())
-        && rustix::fs::stat(origin)
-            .is_ok_and(|origin| (origin.st_dev, origin.st_ino) == (place.st_dev, place.st_ino))
+    u64::try_from(place.st_size) == Ok(leaf.source.len()) && origin.now() == Some(FileId::of(&place))
 }
 
 /// Plans to remove what the tree in the folder has and the new one has not.
@@ -422,17 +446,17 @@ fn plan_removals(
 /// As [`save`]; nothing is changed then.
 pub fn add_leaf(
     path: &Path,
-    levels: Vec<SaveLevel<'_>>,
-    leaf: SaveLeaf<'_>,
+    levels: &[SaveLevel<'_>],
+    leaf: &SaveLeaf<'_>,
     options: SaveOptions,
 ) -> Result<Saved> {
     let mut plan = SavePlan {
-        levels,
-        leaves: vec![leaf],
+        levels: levels.to_vec(),
+        leaves: vec![leaf.clone()],
     };
     let (place, folder) = match Place::lock(path) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            let mut saved = save(path, &mut plan, options)?;
+            let mut saved = save(path, &plan, options)?;
             return saved.pop().ok_or_else(|| Error::Busy { path: path.into() });
         }
         locked => locked?,
@@ -456,9 +480,10 @@ pub fn add_leaf(
         changes.removed_files.push(file.clone());
     }
     replace_entries(&mut plan);
+    let none = vec![Vec::new(); plan.levels.len()];
     changes
         .writes
-        .extend(level_writes(&plan, &names, &view.folder.path)?);
+        .extend(level_writes(&plan.levels, none, &names, &view.folder.path)?);
     let maps = transaction::change(&view, changes, options.durable)?;
     let mut saved = saved(&[written], [place.relative(&names.leaves[0])].into_iter(), maps);
     saved.pop().ok_or_else(|| Error::Busy { path: path.into() })
@@ -469,7 +494,7 @@ pub fn add_leaf(
 ///
 /// # Errors
 /// There is no such level, or the system refuses; nothing is changed then.
-pub fn replace_level(path: &Path, meta: Metadata, files: Vec<(String, Vec<u8>)>) -> Result<()> {
+pub fn replace_level(path: &Path, meta: &Metadata, files: &[(String, Vec<u8>)]) -> Result<()> {
     let (place, folder) = Place::lock(path)?;
     let view = settled(&recovered(&folder)?)?;
     whole::metadata(&view, &place.below)?;
@@ -477,9 +502,9 @@ pub fn replace_level(path: &Path, meta: Metadata, files: Vec<(String, Vec<u8>)>)
         parent: None,
         key: Cow::Borrowed(""),
         kind: Cow::Borrowed(""),
-        meta,
+        meta: meta.clone(),
         after: 0,
-        files,
+        files: files.to_vec(),
     };
     let plan = SavePlan {
         levels: vec![level],
@@ -487,7 +512,7 @@ pub fn replace_level(path: &Path, meta: Metadata, files: Vec<(String, Vec<u8>)>)
     };
     let names = Names::new(&plan, Naming::Robust, &place.below)?;
     let mut changes = Changes {
-        writes: level_writes(&plan, &names, &view.folder.path)?,
+        writes: level_writes(&plan.levels, vec![Vec::new()], &names, &view.folder.path)?,
         ..Changes::default()
     };
     let written: HashSet<String> = changes.writes.iter().map(|write| write.target.clone()).collect();

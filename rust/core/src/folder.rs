@@ -161,7 +161,8 @@ impl Deref for Locked {
 }
 
 impl Locked {
-    /// Opens the folder and locks it, waiting for other writers.
+    /// Opens the folder and locks it, waiting for other writers. A signal ends that with [`std::io::ErrorKind::Interrupted`],
+    /// before anything was done, so that a program can be stopped while it waits.
     pub(crate) fn wait(path: &Path) -> Result<Self> {
         loop {
             let locked = Self::open(path)?;
@@ -192,7 +193,7 @@ impl Locked {
 
     /// Whether the lock was acquired.
     fn acquire(&self, operation: FlockOperation) -> Result<bool> {
-        match rustix::io::retry_on_intr(|| rustix::fs::flock(&self.folder, operation)) {
+        match rustix::fs::flock(&self.folder, operation) {
             // File systems without locks: then nothing keeps two writers apart, as without this crate.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF | Errno::NOSYS) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),

@@ -47,6 +47,23 @@ pub struct Map {
     /// `None` for zero bytes, which the system cannot map.
     memory: Option<Memory>,
     mode: Mode,
+    file: FileId,
+}
+
+/// What tells a file from all others as long as it is there: device and number. A name can come to mean another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(u64, u64);
+
+impl FileId {
+    /// The file that is at `path` now, if one is.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<Self> {
+        rustix::fs::stat(path).ok().map(|facts| Self::of(&facts))
+    }
+
+    pub(crate) fn of(facts: &rustix::fs::Stat) -> Self {
+        Self(facts.st_dev, facts.st_ino)
+    }
 }
 
 /// Whose memory it is.
@@ -174,6 +191,12 @@ impl Map {
         self.mode != Mode::ReadOnly
     }
 
+    /// The file that is mapped, or the memory that is.
+    #[must_use]
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
     /// What a write does.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -196,9 +219,14 @@ pub(crate) fn open_file(path: &Path, mode: Mode) -> Result<File> {
 
 /// Size of `file`, which must be a regular one.
 pub(crate) fn size(file: &File, path: &Path) -> Result<u64> {
+    regular(file, path).map(|(size, _)| size)
+}
+
+/// Size of `file`, which must be a regular one, and which file it is.
+fn regular(file: &File, path: &Path) -> Result<(u64, FileId)> {
     let facts = rustix::fs::fstat(file).map_err(|errno| io_error("read the size of", path, errno.into()))?;
     if rustix::fs::FileType::from_raw_mode(facts.st_mode).is_file() {
-        Ok(facts.st_size.unsigned_abs())
+        Ok((facts.st_size.unsigned_abs(), FileId::of(&facts)))
     } else {
         Err(Error::NotAFile { path: path.into() })
     }
@@ -241,12 +269,13 @@ pub fn from_file_at_offset(file: &File, path: &Path, offset: u64, bytes: u64, mo
 pub(crate) struct Part {
     start: u64,
     length: usize,
+    file: FileId,
 }
 
 impl Part {
     /// All of `file`, whose size must be exactly `bytes`.
     pub(crate) fn whole(file: &File, path: &Path, bytes: u64) -> Result<Self> {
-        let found = size(file, path)?;
+        let (found, id) = regular(file, path)?;
         if found > bytes {
             return Err(Error::LongFile {
                 path: path.into(),
@@ -254,20 +283,20 @@ impl Part {
                 found,
             });
         }
-        Self::checked(path, 0..bytes, found)
+        Self::checked(path, 0..bytes, found, id)
     }
 
     /// `bytes` bytes of `file` from `offset` on. The file may be longer.
     pub(crate) fn at_offset(file: &File, path: &Path, offset: u64, bytes: u64) -> Result<Self> {
-        let found = size(file, path)?;
+        let (found, id) = regular(file, path)?;
         let end = offset
             .checked_add(bytes)
             .ok_or_else(|| too_large(path, u64::MAX))?;
-        Self::checked(path, offset..end, found)
+        Self::checked(path, offset..end, found, id)
     }
 
     /// A part of a file of `found` bytes, which must reach to its end.
-    fn checked(path: &Path, part: std::ops::Range<u64>, found: u64) -> Result<Self> {
+    fn checked(path: &Path, part: std::ops::Range<u64>, found: u64, file: FileId) -> Result<Self> {
         if found < part.end {
             return Err(Error::ShortFile {
                 path: path.into(),
@@ -282,13 +311,18 @@ impl Part {
         Ok(Self {
             start: part.start,
             length,
+            file,
         })
     }
 
     /// Maps it. The file must be the one that it is a part of, open for writing for [`Mode::ReadWrite`].
     pub(crate) fn map(self, file: &File, path: impl FnOnce() -> PathBuf, mode: Mode) -> Result<Map> {
         if self.length == 0 {
-            return Ok(Map { memory: None, mode });
+            return Ok(Map {
+                memory: None,
+                mode,
+                file: self.file,
+            });
         }
         let mut options = MmapOptions::new();
         options.offset(self.start).len(self.length);
@@ -304,6 +338,7 @@ impl Part {
         Ok(Map {
             memory: Some(Memory::Own(memory)),
             mode,
+            file: self.file,
         })
     }
 }

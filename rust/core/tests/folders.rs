@@ -5,7 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, add_leaf, save};
+use tensordict_core::file::{
+    Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, add_leaf, save,
+};
+use tensordict_core::memmap::FileId;
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{Found, ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};
@@ -32,6 +35,13 @@ fn leaf<'a>(level: usize, key: &'a str, bytes: &'a [u8]) -> SaveLeaf<'a> {
         source: Source::Bytes(bytes),
         origin: None,
         says: Says::Schema,
+    }
+}
+
+fn origin(path: &Path) -> Origin {
+    Origin {
+        path: path.into(),
+        file: FileId::at(path),
     }
 }
 
@@ -99,7 +109,7 @@ fn files(path: &Path) -> Vec<String> {
 fn a_new_folder_is_read_back_in_order() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("x/y");
-    let saved = save(&path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    let saved = save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     assert!(saved.iter().all(|leaf| leaf.map.is_some()));
     assert_eq!(text(&load(&path).unwrap()), "a:4,n:{b:2},c:2");
     assert_eq!(
@@ -119,13 +129,13 @@ fn a_new_folder_is_read_back_in_order() {
 fn what_is_replaced_goes_and_what_is_not_ours_stays() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path();
-    save(path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     fs::write(path.join("notes.txt"), "mine").unwrap();
-    let mut plan = SavePlan {
+    let plan = SavePlan {
         levels: vec![level(None, "", 0)],
         leaves: vec![leaf(0, "a", b"AA")],
     };
-    save(path, &mut plan, OPTIONS).unwrap();
+    save(path, &plan, OPTIONS).unwrap();
     assert_eq!(text(&load(path).unwrap()), "a:2");
     assert_eq!(files(path), ["a.memmap", "meta.json", "notes.txt"]);
     assert!(!path.join("n").exists());
@@ -135,18 +145,18 @@ fn what_is_replaced_goes_and_what_is_not_ours_stays() {
 fn a_mapped_file_in_its_place_is_left_alone() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path();
-    save(path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     let mut plan = sample(b"aaaa", b"BB");
-    plan.leaves[0].origin = Some(path.join("a.memmap"));
-    plan.leaves[1].origin = Some(path.join("a.memmap"));
-    let error = save(path, &mut plan, OPTIONS).unwrap_err().to_string();
+    plan.leaves[0].origin = Some(origin(&path.join("a.memmap")));
+    plan.leaves[1].origin = Some(origin(&path.join("a.memmap")));
+    let error = save(path, &plan, OPTIONS).unwrap_err().to_string();
     assert!(
         error.contains("(\"n\", \"b\")") && error.contains("a.memmap"),
         "{error}"
     );
     let mut plan = sample(b"aaaa", b"BB");
-    plan.leaves[0].origin = Some(path.join("a.memmap"));
-    let saved = save(path, &mut plan, OPTIONS).unwrap();
+    plan.leaves[0].origin = Some(origin(&path.join("a.memmap")));
+    let saved = save(path, &plan, OPTIONS).unwrap();
     let mapped: Vec<bool> = saved.iter().map(|leaf| leaf.map.is_some()).collect();
     assert_eq!(mapped, [false, true, true]);
     assert_eq!(fs::read(path.join("n/b.memmap")).unwrap(), b"BB");
@@ -156,14 +166,14 @@ fn a_mapped_file_in_its_place_is_left_alone() {
 fn a_refused_save_changes_nothing() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     let before = files(&path);
     let keep = SaveOptions {
         replace: false,
         ..OPTIONS
     };
     assert!(matches!(
-        save(&path, &mut sample(b"aaaa", b"bb"), keep),
+        save(&path, &sample(b"aaaa", b"bb"), keep),
         Err(Error::Key { .. })
     ));
     for key in ["..", "x/y", "", "."] {
@@ -173,7 +183,7 @@ fn a_refused_save_changes_nothing() {
         };
         let mut plan = sample(b"AAAA", b"BB");
         plan.levels[1].key = key.into();
-        assert!(save(&path, &mut plan, verbatim).is_err(), "{key:?}");
+        assert!(save(&path, &plan, verbatim).is_err(), "{key:?}");
     }
     for (kind, key) in [
         ("level", "meta.json"),
@@ -187,14 +197,14 @@ fn a_refused_save_changes_nothing() {
             _ => plan.leaves[2].key = key.into(),
         }
         assert!(
-            matches!(save(&path, &mut plan, OPTIONS), Err(Error::FileCollision { .. })),
+            matches!(save(&path, &plan, OPTIONS), Err(Error::FileCollision { .. })),
             "{key:?}"
         );
     }
     fs::create_dir(path.join("z.memmap")).unwrap();
     let mut plan = sample(b"AAAA", b"BB");
     plan.leaves[2].key = "z".into();
-    assert!(save(&path, &mut plan, OPTIONS).is_err());
+    assert!(save(&path, &plan, OPTIONS).is_err());
     fs::remove_dir(path.join("z.memmap")).unwrap();
     assert_eq!(files(&path), before);
     assert_eq!(fs::read(path.join("a.memmap")).unwrap(), b"aaaa");
@@ -205,7 +215,7 @@ fn broken_files_are_errors_that_name_path_and_key() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path();
     let broken = |harm: &dyn Fn(&Path)| {
-        save(path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+        save(path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
         harm(&path.join("n/b.memmap"));
         let error = load(path).unwrap_err().to_string();
         assert!(
@@ -226,7 +236,7 @@ fn broken_files_are_errors_that_name_path_and_key() {
         fs::remove_file(file).unwrap();
         std::os::unix::fs::symlink("/dev/zero", file).unwrap();
     });
-    save(path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     fs::remove_dir_all(path.join("n")).unwrap();
     assert!(load(path).unwrap_err().to_string().starts_with("\"n\": "));
     std::os::unix::fs::symlink(path, path.join("n")).unwrap();
@@ -244,7 +254,7 @@ fn broken_files_are_errors_that_name_path_and_key() {
 fn a_killed_save_is_cleaned_or_finished() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     let before = files(&path);
     // Killed while staging.
     let staging = path.join(".tensordict-staging");
@@ -274,7 +284,7 @@ fn a_killed_save_is_cleaned_or_finished() {
     assert!(!beside.exists());
     fs::create_dir(&beside).unwrap();
     fs::write(beside.join("zz.memmap"), b"A").unwrap();
-    save(&top.path().join("u"), &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(&top.path().join("u"), &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     assert_eq!(files(&top.path().join("u")).len(), 5);
     assert!(!beside.exists());
 }
@@ -291,7 +301,7 @@ fn a_hostile_journal_cannot_leave_the_folder() {
         r#"{"remove_files": [], "remove_folders": [], "make_folders": [], "rename": [["../../victim", "a"]]}"#,
         r#"{"remove_files": [], "remove_folders": [], "make_folders": ["/tmp/x"], "rename": []}"#,
     ] {
-        save(&path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+        save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
         fs::write(&victim, "mine").unwrap();
         std::os::unix::fs::symlink(top.path(), path.join("link")).unwrap();
         fs::create_dir(path.join(".tensordict-committed")).unwrap();
@@ -308,8 +318,8 @@ fn a_leaf_is_added_with_the_levels_it_needs() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     for (key, bytes) in [("a", b"aaaa".as_slice()), ("b", b"bb"), ("a", b"AA")] {
-        let levels = vec![level(None, "", 0), level(Some(0), "n", 0)];
-        add_leaf(&path, levels, leaf(1, key, bytes), OPTIONS).unwrap();
+        let levels = [level(None, "", 0), level(Some(0), "n", 0)];
+        add_leaf(&path, &levels, &leaf(1, key, bytes), OPTIONS).unwrap();
     }
     assert_eq!(text(&load(&path).unwrap()), "n:{a:2,b:2}");
     let keep = SaveOptions {
@@ -319,8 +329,8 @@ fn a_leaf_is_added_with_the_levels_it_needs() {
     assert!(
         add_leaf(
             &path,
-            vec![level(None, "", 0), level(Some(0), "n", 0)],
-            leaf(1, "a", b"zz"),
+            &[level(None, "", 0), level(Some(0), "n", 0)],
+            &leaf(1, "a", b"zz"),
             keep
         )
         .is_err()
@@ -333,7 +343,7 @@ fn mutated_metadata_is_read_or_refused() {
     use proptest::prelude::*;
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
     let good = fs::read(path.join("meta.json")).unwrap();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
         ProptestConfig {
@@ -375,14 +385,14 @@ fn writers_and_readers_at_once_see_one_state() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     let sizes = [2_usize, 4];
-    save(&path, &mut sample(b"aa", b"aa"), OPTIONS).unwrap();
+    save(&path, &sample(b"aa", b"aa"), OPTIONS).unwrap();
     std::thread::scope(|scope| {
         for size in sizes {
             let path = &path;
             scope.spawn(move || {
                 let bytes = vec![b'x'; size];
                 for _ in 0..50 {
-                    save(path, &mut sample(&bytes, &bytes), OPTIONS).unwrap();
+                    save(path, &sample(&bytes, &bytes), OPTIONS).unwrap();
                 }
             });
         }

@@ -109,7 +109,7 @@ fn lengths(tree: &Tree) -> Vec<usize> {
 fn a_name_that_no_file_can_have_is_refused_before_anything_changes() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
     let before = files(&path);
     let long = "x".repeat(250);
     let longer = "x".repeat(256);
@@ -117,21 +117,21 @@ fn a_name_that_no_file_can_have_is_refused_before_anything_changes() {
         let mut plan = plain(b"bbbb");
         plan.levels[1].key = level_key.into();
         plan.leaves[1].key = leaf_key.into();
-        let error = save(&path, &mut plan, OPTIONS).unwrap_err();
+        let error = save(&path, &plan, OPTIONS).unwrap_err();
         assert!(!matches!(error, Error::Unfinished { .. }), "{error}");
         assert_eq!(files(&path), before);
         assert_eq!(lengths(&load(&path).unwrap()), [2, 2]);
     }
     let error = add_leaf(
         &path,
-        vec![level(None, "", 0, None)],
-        leaf(0, &long, b"zz"),
+        &[level(None, "", 0, None)],
+        &leaf(0, &long, b"zz"),
         OPTIONS,
     )
     .unwrap_err();
     assert!(matches!(error, Error::Key { key, .. } if key == [long.clone()]));
     assert_eq!(files(&path), before);
-    save(&path, &mut plain(b"cccc"), OPTIONS).unwrap();
+    save(&path, &plain(b"cccc"), OPTIONS).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [4, 4]);
 }
 
@@ -154,7 +154,7 @@ fn stuck(path: &Path) {
 fn a_change_that_cannot_be_finished_is_read_as_if_it_were_and_the_next_takes_its_place() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
     fs::remove_file(path.join("a.memmap")).unwrap();
     stuck(&path);
     for _ in 0..2 {
@@ -163,14 +163,14 @@ fn a_change_that_cannot_be_finished_is_read_as_if_it_were_and_the_next_takes_its
         assert_eq!(tree.levels.len(), 1);
     }
     // A part cannot be added, as long as it is so; the whole can be replaced by what keeps out of the way.
-    let levels = vec![level(None, "", 0, None)];
+    let levels = [level(None, "", 0, None)];
     assert!(matches!(
-        add_leaf(&path, levels, leaf(0, "z", b"zz"), OPTIONS),
+        add_leaf(&path, &levels, &leaf(0, "z", b"zz"), OPTIONS),
         Err(Error::Io { path: named, .. }) if named.ends_with("a.memmap")
     ));
     let mut plan = plain(b"cccc");
     plan.leaves[0].key = "q".into();
-    save(&path, &mut plan, OPTIONS).unwrap();
+    save(&path, &plan, OPTIONS).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [4, 4]);
     let left = [
         "a.memmap",
@@ -188,10 +188,10 @@ fn a_change_that_cannot_be_finished_is_read_as_if_it_were_and_the_next_takes_its
 fn a_change_that_is_in_the_way_again_is_refused_and_the_committed_one_stays() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
     fs::remove_file(path.join("a.memmap")).unwrap();
     stuck(&path);
-    assert!(save(&path, &mut plain(b"cccc"), OPTIONS).is_err());
+    assert!(save(&path, &plain(b"cccc"), OPTIONS).is_err());
     assert_eq!(lengths(&load(&path).unwrap()), [6]);
     fs::remove_dir_all(path.join("a.memmap")).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [6]);
@@ -203,7 +203,7 @@ fn what_a_killed_writer_put_in_place_goes_unless_its_change_counts() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     for step in 0..3 {
-        save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+        save(&path, &plain(b"aa"), OPTIONS).unwrap();
         let before = files(&path);
         let staging = path.join(".tensordict-staging");
         fs::create_dir(&staging).unwrap();
@@ -247,16 +247,16 @@ fn members_and_files_of_other_levels_come_and_go_with_the_whole() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     let object = r#"{"_type": "Object", "data": 1180591620717411303424, "text": "\ud800"}"#;
-    save(&path, &mut stack(&["0", "1", "2"], b"aa", object), OPTIONS).unwrap();
+    save(&path, &stack(&["0", "1", "2"], b"aa", object), OPTIONS).unwrap();
     let tree = load(&path).unwrap();
     assert_eq!(lengths(&tree), [2, 2, 2]);
     let holder = tree.levels.iter().find(|level| level.key == "o").unwrap();
     assert_eq!(holder.meta.text.as_deref(), Some(object.as_bytes()));
     assert_eq!(holder.attached, [("other.pickle".to_owned(), b"aa".to_vec())]);
-    save(&path, &mut stack(&["0"], b"bbbb", object), OPTIONS).unwrap();
+    save(&path, &stack(&["0"], b"bbbb", object), OPTIONS).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [4]);
     assert!(!path.join("s/1").exists() && !path.join("s/2").exists());
-    save(&path, &mut plain(b"cc"), OPTIONS).unwrap();
+    save(&path, &plain(b"cc"), OPTIONS).unwrap();
     assert_eq!(
         files(&path),
         ["a.memmap", "meta.json", "n", "n/b.memmap", "n/meta.json"]
@@ -269,12 +269,7 @@ fn more_than_nine_members_come_in_the_order_of_their_numbers() {
     let path = top.path().join("t");
     let names = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
     for listed in [true, false] {
-        save(
-            &path,
-            &mut stack(&names, b"aa", r#"{"_type": "Object"}"#),
-            OPTIONS,
-        )
-        .unwrap();
+        save(&path, &stack(&names, b"aa", r#"{"_type": "Object"}"#), OPTIONS).unwrap();
         if !listed {
             fs::write(path.join("s/meta.json"), r#"{"_type": "Stack"}"#).unwrap();
         }
@@ -293,14 +288,14 @@ fn more_than_nine_members_come_in_the_order_of_their_numbers() {
 fn a_level_of_another_is_changed_and_read_through_the_whole() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
     let root =
         |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path.join("meta.json")).unwrap());
     let before = root(&path);
     add_leaf(
         &path.join("n"),
-        vec![level(None, "", 0, None)],
-        leaf(0, "z", b"zzzz"),
+        &[level(None, "", 0, None)],
+        &leaf(0, "z", b"zzzz"),
         OPTIONS,
     )
     .unwrap();
@@ -322,9 +317,9 @@ fn a_level_of_another_is_changed_and_read_through_the_whole() {
     assert!(load(&path.join("n")).is_err());
     assert!(!committed.exists());
     // A folder in another that does not know it is a whole of its own.
-    save(&path.join("extra"), &mut plain(b"ee"), OPTIONS).unwrap();
+    save(&path.join("extra"), &plain(b"ee"), OPTIONS).unwrap();
     let before = root(&path);
-    save(&path.join("extra"), &mut plain(b"eeee"), OPTIONS).unwrap();
+    save(&path.join("extra"), &plain(b"eeee"), OPTIONS).unwrap();
     assert_eq!(root(&path), before);
 }
 
@@ -332,26 +327,16 @@ fn a_level_of_another_is_changed_and_read_through_the_whole() {
 fn an_object_is_replaced_with_its_files() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
-    save(
-        &path,
-        &mut stack(&["0"], b"aa", r#"{"_type": "Object"}"#),
-        OPTIONS,
-    )
-    .unwrap();
+    save(&path, &stack(&["0"], b"aa", r#"{"_type": "Object"}"#), OPTIONS).unwrap();
     let text = br#"{"_type": "Object", "data": 3}"#;
     let meta = || Metadata::parse(text, Path::new("text")).unwrap();
-    replace_level(
-        &path.join("o"),
-        meta(),
-        vec![("pickle.pkl".into(), b"p".to_vec())],
-    )
-    .unwrap();
+    replace_level(&path.join("o"), &meta(), &[("pickle.pkl".into(), b"p".to_vec())]).unwrap();
     assert!(!path.join("o/other.pickle").exists());
     assert_eq!(fs::read(path.join("o/pickle.pkl")).unwrap(), b"p");
     assert_eq!(fs::read(path.join("o/meta.json")).unwrap(), text);
-    replace_level(&path.join("o"), meta(), Vec::new()).unwrap();
+    replace_level(&path.join("o"), &meta(), &[]).unwrap();
     assert!(!path.join("o/pickle.pkl").exists());
-    let gone = replace_level(&path.join("gone"), meta(), Vec::new());
+    let gone = replace_level(&path.join("gone"), &meta(), &[]);
     assert!(matches!(gone, Err(Error::Io { .. })));
 }
 
@@ -361,11 +346,11 @@ fn a_link_to_nowhere_and_a_file_that_lies_about_its_size_are_refused() {
     let link = top.path().join("link");
     symlink(top.path().join("nowhere"), &link).unwrap();
     assert!(matches!(
-        save(&link, &mut plain(b"aa"), OPTIONS),
+        save(&link, &plain(b"aa"), OPTIONS),
         Err(Error::LinkedFolder { path }) if path == link
     ));
     let path = top.path().join("t");
-    save(&path, &mut plain(b"aa"), OPTIONS).unwrap();
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
     let file = fs::File::options()
         .write(true)
         .open(path.join("meta.json"))

@@ -18,3 +18,17 @@ pub(crate) fn enter<R: Send>(
     };
     done.map_err(|error| crate::error::raise(&error))
 }
+
+/// Runs `work`, which may wait for other writers of a folder, without the GIL. A signal ends the wait before anything was done:
+/// Python then handles it, and where its handler raises nothing the work is begun again.
+pub(crate) fn enter_waiting<R: Send>(
+    py: Python<'_>,
+    work: impl Fn() -> tensordict_core::Result<R> + Sync,
+) -> PyResult<R> {
+    loop {
+        match py.detach(&work) {
+            Err(error) if error.is_interrupted() => py.check_signals()?,
+            done => return done.map_err(|error| crate::error::raise(&error)),
+        }
+    }
+}

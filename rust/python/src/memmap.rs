@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use tensordict_core::memmap::{self, Map, Mode};
+use tensordict_core::memmap::{self, FileId, Map, Mode};
 
 use crate::enter::enter;
 use crate::error::raise;
@@ -29,12 +29,21 @@ impl PyMap {
     pub(crate) fn new(map: Map) -> Self {
         Self(map)
     }
+
+    pub(crate) fn file(&self) -> FileId {
+        self.0.file()
+    }
 }
 
 #[pymethods]
 impl PyMap {
     fn __len__(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether `path` still names the file that is mapped.
+    fn is_at(&self, path: PathBuf) -> bool {
+        FileId::at(&path) == Some(self.0.file())
     }
 
     /// Hands out the memory; for writing unless it is mapped for reading alone.

@@ -18,19 +18,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use tensordict_core::file::{self, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source};
+use tensordict_core::file::{self, Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::ragged::RaggedSchema;
 use tensordict_core::reader::{self, Found, Leaf, ReadOptions, Tree};
 use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 
-use crate::enter::enter;
+use crate::enter::enter_waiting;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
 use crate::tensor;
-
-/// Files are slow enough that the GIL is always worth releasing, and another process may hold the lock of the folder.
-const ALWAYS: u64 = u64::MAX;
 
 /// torch's data types beside ours, in both directions.
 struct DTypes {
@@ -185,14 +182,14 @@ fn metadata(text: &str) -> tensordict_core::Result<Metadata> {
     Metadata::parse(text.as_bytes(), std::path::Path::new("the new metadata"))
 }
 
-/// A leaf as Python hands it over: level, key, tensor, the file that it is mapped from as a whole, and what the metadata
+/// A leaf as Python hands it over: level, key, tensor, the file that it is mapped from as a whole and its map, and what the metadata
 /// says of it: nothing else than its type and shape where that is `None`, the JSON of a ragged leaf, or nothing at all where
 /// that is empty.
 type LeafPlan<'py> = (
     usize,
     Bound<'py, PyString>,
     Bound<'py, PyAny>,
-    Option<PathBuf>,
+    Option<(PathBuf, Option<Py<PyMap>>)>,
     Option<String>,
 );
 
@@ -238,7 +235,7 @@ struct Held<'py> {
     tensor: Bound<'py, PyAny>,
     /// What keeps the bytes where they are should the tensor be given others.
     _storage: Option<Bound<'py, PyAny>>,
-    origin: Option<PathBuf>,
+    origin: Option<Origin>,
     dtype: DType,
     shape: Vec<u64>,
     says: Says,
@@ -275,7 +272,10 @@ impl<'py> Held<'py> {
             key,
             tensor,
             _storage: storage.transpose()?,
-            origin,
+            origin: origin.map(|(path, map)| Origin {
+                path,
+                file: map.map(|map| map.get().file()),
+            }),
             dtype,
             shape,
             says,
@@ -365,11 +365,11 @@ pub(crate) fn save_tree(
     let levels = levels(py, &level_plans)?;
     let held = hold(leaf_plans, prepare, options.empty)?;
     let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
-    let mut plan = SavePlan {
+    let plan = SavePlan {
         levels,
         leaves: leaves?,
     };
-    let saved = enter(py, ALWAYS, || file::save(&path, &mut plan, options.core()))?;
+    let saved = enter_waiting(py, || file::save(&path, &plan, options.core()))?;
     Ok(saved.into_iter().map(stored).collect())
 }
 
@@ -386,7 +386,7 @@ pub(crate) fn save_leaf<'py>(
     let levels = levels(py, &level_plans)?;
     let held = Held::new(leaf_plan, prepare, DTypes::get(py)?, options.empty)?;
     let leaf = held.leaf()?;
-    let saved = enter(py, ALWAYS, || file::add_leaf(&path, levels, leaf, options.core()))?;
+    let saved = enter_waiting(py, || file::add_leaf(&path, &levels, &leaf, options.core()))?;
     Ok(stored(saved))
 }
 
@@ -395,7 +395,7 @@ pub(crate) fn save_leaf<'py>(
 #[pyfunction]
 pub(crate) fn save_level(py: Python<'_>, path: PathBuf, text: &str, files: Files) -> PyResult<()> {
     let meta = metadata(text).map_err(|error| raise(&error))?;
-    enter(py, ALWAYS, || file::replace_level(&path, meta, files))
+    enter_waiting(py, || file::replace_level(&path, &meta, &files))
 }
 
 /// The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
@@ -419,7 +419,7 @@ pub(crate) fn load_tree<'py>(
         mode: parse_mode(mode)?,
         map: map_leaves,
     };
-    let tree = enter(py, ALWAYS, || reader::read(&path, part, options))?;
+    let tree = enter_waiting(py, || reader::read(&path, part, options))?;
     tree_to_python(py, tree)
 }
 
