@@ -63,7 +63,7 @@ def _dtype(node: Any) -> np.dtype[Any]:
     """The dtype of one element of the batch of `node`."""
     dims = len(node.batch_size)
     rows: list[tuple[str, Any, tuple[int, ...]]] = []
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection) and value._is_non_tensor:
             rows.append((key, _objects(value).dtype, tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
         elif isinstance(value, TensorCollection):
@@ -78,7 +78,7 @@ def _below(node: Any) -> Any:
 
 
 def _write(node: Any, into: Array) -> None:
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection) and value._is_non_tensor:
             into[key] = _objects(value)
         elif isinstance(value, TensorCollection):
@@ -106,7 +106,7 @@ class NumpyConversions(Waist):
         """
         return {
             key: _below(value) if isinstance(value, NumpyConversions) else _array(key, value)
-            for key, value in self._fields().items()
+            for key, value in self._entries().items()
         }
 
     @classmethod

@@ -473,8 +473,8 @@ def _refilled(node: Any, leaves: Iterator[Tensor], folder: Path | None) -> Any:
     if node._wrapped is not None:
         return node._wrap(_refilled(node._wrapped, leaves, _below(folder, INNER)))
     if node._stacked:
-        made = node._from_parts(
-            [_refilled(part, leaves, _below(folder, str(place))) for place, part in enumerate(node._parts())]
+        made = node._from_pieces(
+            {place: _refilled(part, leaves, _below(folder, str(place))) for place, part in node._pieces().items()}
         )
         made._rare["prefix"] = folder
         return made

@@ -199,7 +199,8 @@ class AccessOps(Waist):
         except _KeyThroughLeafError as error:
             raise KeyError(*error.args) from error
         if node._stacked:
-            for part, piece in zip(node._parts(), node._parts_of(item)):
+            members = node._pieces()
+            for part, piece in zip(members.values(), node._pieces_of(item, members)):
                 part.set_(last, piece, non_blocking=non_blocking)
             return self
         target = node._get_str(last)
@@ -276,7 +277,7 @@ class AccessOps(Waist):
         if not fields:
             raise KeyError(f"popitem of a {type(self).__name__} without entries")
         key = next(reversed(fields))
-        value = fields[key]
+        value = self._get_str(key)
         self._del_str(key)
         return key, value
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tensordict._kernel.native import is_plain
 from tensordict._kernel.ragged import each
 from tensordict._ops.operands import align, check_grown, check_stays, regrow, settled, with_default
-from tensordict._ops.waist import leaves_of, map_leaves, map_pairs, refill
+from tensordict._ops.waist import collect, map_leaves, map_pairs, refill
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -123,13 +123,14 @@ def combine(node: Any, one: Function, many: Function | None, *others: Any, stric
     if len(others) == 1:
         other = others[0]
         if type(other) in _NUMBERS:
-            return refill(node, iter(run(leaves_of(node), one, many, other, **options)))
+            leaves: list[Any] = []
+            tree = collect(node, leaves)
+            return refill(tree, iter(run(leaves, one, many, other, **options)))
         if many is None and strict and not options and _is_like(node, other):
             return map_pairs(node, other, one)  # one walk where no list of leaves is needed
-    node, others = settled(node, others)
-    leaves = leaves_of(node)
-    columns, change = align(node, leaves, others, strict)
-    return regrow(node, run(leaves, one, many, *columns, **options), change)
+    tree, leaves, others = settled(node, others)
+    columns, change = align(tree, leaves, others, strict)
+    return regrow(tree, run(leaves, one, many, *columns, **options), change)
 
 
 def _is_like(node: Any, other: Any) -> bool:
@@ -138,14 +139,12 @@ def _is_like(node: Any, other: Any) -> bool:
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
     """`combine` with functions that write into the leaf: gives `node` itself. A tensordict may have more keys than it."""
-    before = node
-    node, others = settled(node, others)
-    check_grown(before, node)
-    leaves = leaves_of(node)
-    columns, change = align(node, leaves, others, False)
+    tree, leaves, others = settled(node, others)
+    check_grown(node, tree)
+    columns, change = align(tree, leaves, others, False)
     check_stays(node, change)
     run(leaves, one, many, *columns, **options)
-    node._wrote(leaves)
+    node._wrote(tree, leaves)
     return node
 
 
@@ -160,7 +159,9 @@ def unary(function: Function, many: str | None = None) -> Callable[[T], T]:
     def method(self: Any) -> Any:
         if foreach is None:
             return relock(map_leaves(self, function), self)
-        return relock(refill(self, iter(run(leaves_of(self), function, foreach))), self)
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        return relock(refill(tree, iter(run(leaves, function, foreach))), self)
 
     doc = f"`torch.{name}` of each leaf: a tensordict of the same keys and batch size, with leaves of their own."
     return _describe(method, name, doc)
@@ -172,9 +173,10 @@ def unary_(name: str) -> Callable[[T], T]:
     foreach = foreach_of(name)
 
     def method(self: Any) -> Any:
-        leaves = leaves_of(self)
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
         run(leaves, function, foreach)
-        self._wrote(leaves)
+        self._wrote(tree, leaves)
         return self
 
     return _describe(method, name, _IN_PLACE.format(name))

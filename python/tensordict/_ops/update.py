@@ -28,7 +28,7 @@ Copy = tuple[Tensor, Any]  # a leaf and what is written into it
 
 def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(source, TensorCollection):
-        return source._fields().items()  # type: ignore[attr-defined]
+        return source._entries().items()  # type: ignore[attr-defined]
     if isinstance(source, Mapping):
         return source.items()
     raise TypeError(f"expected a tensordict or a mapping to update from, got a {type(source).__name__}")
@@ -200,7 +200,8 @@ class _UpdatePlan:
             self.adopted.append((node, self._adopted(node, source)))
             return
         if node._stacked and isinstance(source, TensorCollection):
-            for part, piece in zip(node._parts(), node._parts_of(source)):
+            members = node._pieces()
+            for part, piece in zip(members.values(), node._pieces_of(source, members)):
                 self.add(part, piece, keys)
             return
         entries = _entries(source)
@@ -305,8 +306,8 @@ def _plan_copies(
         return _plan_stack(node, source, index, keys, out, above)
     fields = node._fields()
     for key, value in _entries(source):
-        if index is None and keys is None and type(key) is str and _fits(fields.get(key), value):
-            out.append((fields[key], value))  # most entries need no more
+        if index is None and keys is None and type(key) is str and _fits(target := fields.get(key), value):
+            out.append((target, value))  # type: ignore[arg-type]  # most entries need no more
             continue
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
@@ -343,7 +344,8 @@ def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | 
     if index is not None:
         out.append((node, source if keys is None else source.select(*keys)))
         return
-    for part, piece in zip(node._parts(), node._parts_of(source)):
+    members = node._pieces()
+    for part, piece in zip(members.values(), node._pieces_of(source, members)):
         _plan_copies(part, piece, None, keys, out, above)
 
 
