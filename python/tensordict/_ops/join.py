@@ -28,8 +28,8 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
     """The join by one native call for each node, or None where a node is not dict-backed or a leaf is not plain."""
     if not all([item._dict_backed for item in items]):
         return None
-    fields = [item._entries() for item in items]
-    first = fields[0]
+    fields = [item._fields() for item in items]
+    first = fields[0] = items[0]._entries()  # the others are asked for these keys
     if len(set(map(len, fields))) > 1:
         return None
     keys = [key for key, value in first.items() if not isinstance(value, TensorCollection)]
