@@ -35,6 +35,16 @@ def descend(node: Any, path: Path) -> Any:
     return value
 
 
+def is_there(node: Any, path: Path) -> bool:
+    """Whether there is an entry at `path`. Each key is asked for by `in`, of which compiled code keeps a guard."""
+    for key in path[:-1]:
+        fields = node._fields()
+        node = fields.get(key) if key in fields else None
+        if not isinstance(node, TensorCollection):
+            return False
+    return path[-1] in node._fields()
+
+
 def holder_of(node: Any, path: Path) -> tuple[Any, str]:
     """The node right above the end of `path`, and the last key; raises as `descend` does."""
     if len(path) == 1:

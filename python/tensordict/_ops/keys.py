@@ -11,7 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
-from tensordict._ops.access import AccessOps, descend, holder_of
+from tensordict._ops.access import AccessOps, descend, holder_of, is_there
 from tensordict._ops.waist import copy_nodes, map_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
@@ -61,11 +61,9 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         path = path_of(key)
         if len(path) > 1 and not self.include_nested:
             return False
-        try:
-            value = descend(self.tensordict, path)
-        except (KeyError, _KeyThroughLeafError):
+        if not is_there(self.tensordict, path):
             return False
-        return not (self.leaves_only and self._node(value))
+        return not (self.leaves_only and self._node(descend(self.tensordict, path)))
 
     def _node(self, value: Any) -> bool:
         return isinstance(value, TensorCollection) and not (self.is_leaf or default_is_leaf)(type(value))
@@ -175,11 +173,7 @@ class KeyOps(AccessOps):
             path = path_of(key)
         except KeyError as error:
             raise RuntimeError(f"key must be a NestedKey (a string or a tuple of strings), got {key!r}") from error
-        try:
-            descend(self, path)
-        except (KeyError, _KeyThroughLeafError):
-            return False
-        return True
+        return is_there(self, path)
 
     def __delitem__(self, key: Key) -> None:
         self.del_(key)
