@@ -89,18 +89,35 @@ def run(leaves: list[Any], one: Function, many: Function | None, *columns: Any, 
         try:
             return many(leaves, *columns, **options)
         except NotImplementedError:
-            pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
+            pass  # torch has no such kernel for one of the leaves (nested, sparse); what it did before is thrown away
         except RuntimeError as error:
-            # nor has it, out of place, where a leaf with gradient stands beside one of integers
-            if "Autograd not support dtype" not in str(error) or many.__name__.endswith("_"):
+            # so it is where a leaf with gradient stands beside one of integers
+            if "Autograd not support dtype" not in str(error):
                 raise
+    return _each(leaves, one, columns, options)
+
+
+def run_(leaves: list[Any], one: Function, many: Function | None, *columns: Any, **options: Any) -> None:
+    """`run` for functions in place, which are called once for each leaf: where one fails, those before it stay done.
+
+    Torch has no kernels for many nested leaves at once, and where it finds out it has begun with the leaves before them.
+    """
+    if many is not None and leaves and _all_plain(leaves, columns) and not any([leaf.is_nested for leaf in leaves]):
+        many(leaves, *columns, **options)
+    else:
+        _each(leaves, one, columns, options)
+
+
+def _each(leaves: list[Any], one: Function, columns: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
     if options:
         one = partial(one, **options)
     return each(one, leaves, *[column if type(column) is list else repeat(column) for column in columns])
 
 
 def _all_plain(leaves: list[Any], columns: tuple[Any, ...]) -> bool:
-    return is_plain(leaves) and all([type(column) is not list or is_plain(column) for column in columns])
+    if not is_plain(leaves):
+        return False
+    return not columns or all([type(column) is not list or is_plain(column) for column in columns])
 
 
 def combine(node: Any, one: Function, many: Function | None, *others: Any, strict: bool = True, **options: Any) -> Any:
@@ -143,7 +160,7 @@ def combine_(node: Any, one: Function, many: Function | None, *others: Any, **op
     check_grown(node, tree)
     columns, change = align(tree, leaves, others, False)
     check_stays(node, change)
-    run(leaves, one, many, *columns, **options)
+    run_(leaves, one, many, *columns, **options)
     node._wrote(tree, leaves)
     return node
 
@@ -175,7 +192,7 @@ def unary_(name: str) -> Callable[[T], T]:
     def method(self: Any) -> Any:
         leaves: list[Any] = []
         tree = collect(self, leaves)
-        run(leaves, function, foreach)
+        run_(leaves, function, foreach)
         self._wrote(tree, leaves)
         return self
 

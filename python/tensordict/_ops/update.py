@@ -18,7 +18,7 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
-from tensordict._ops.rows import run
+from tensordict._ops.rows import run_
 from tensordict._ops.take import check_nodes_unlocked, take_over
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import IndexType, Key, Path, TensorCollection
@@ -394,4 +394,4 @@ def _copy(copies: list[Copy], non_blocking: bool) -> None:
             plain.append((leaf, value))
     if plain:
         leaves, values = [leaf for leaf, _ in plain], [value for _, value in plain]
-        run(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)
+        run_(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)
