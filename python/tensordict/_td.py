@@ -201,7 +201,7 @@ class TensorDict(TensorDictBase):
         if tree is not None:
             taken = gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
             if taken is not None:
-                return refill(tree, iter(taken), index)  # type: ignore[no-any-return]
+                return refill(tree, iter(taken), index)
         return self._leafwise(index.key, index)
 
     def _leafwise(self, key: Any, index: Index) -> Self:

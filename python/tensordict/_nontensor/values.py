@@ -34,7 +34,7 @@ def holders(node: Any) -> list[Any]:
         return [node] * math.prod(node.batch_size)
     members = node.tensordicts.copy()
     if not node.stack_dim and not any([member._stacked or member._batch_size for member in members]):
-        return members  # type: ignore[no-any-return]
+        return members
     size = node.batch_size
     columns = [holders(member) for member in members]
     below = math.prod(size[node.stack_dim + 1 :])

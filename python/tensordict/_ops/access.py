@@ -256,7 +256,7 @@ class AccessOps(Waist):
                 part.fill_(last, value)
             return self
         target = holder._get_str(last)
-        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:  # type: ignore[arg-type]
+        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:
             leaf.fill_(value)
         return self
 

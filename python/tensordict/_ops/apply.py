@@ -79,7 +79,9 @@ class _Apply:
         if bare and is_leaf is default_is_leaf and all_tensors(values):
             results = list(map(fn, values))
             if results and all_fit(results, batch_size):
-                return self._start(node, dict(zip(entries, results)))
+                fields = dict(zip(entries, results))
+                same = self.batch_size is None and self.device is NO_DEFAULT and self.names is NO_DEFAULT
+                return node._from_pieces(fields) if same else self._start(node, fields)
         else:
             results = [
                 fn(value) if not isinstance(value, TensorCollection) or is_leaf(type(value)) else self.simple(value)

@@ -150,7 +150,7 @@ class AutogradOps(Waist):
                     f"{tuple(leaf.shape)}. Pass a gradient tensordict of the same keys."
                 )
         grads = None if gradient is None else [_entry(gradient, path) for path, _ in rows]
-        wanted = leaves_of(inputs) if isinstance(inputs, TensorCollection) else inputs  # type: ignore[arg-type]
+        wanted = leaves_of(inputs) if isinstance(inputs, TensorCollection) else inputs
         torch.autograd.backward([leaf for _, leaf in rows], grads, retain_graph, create_graph, inputs=wanted)
 
 

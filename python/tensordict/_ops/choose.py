@@ -127,7 +127,7 @@ class ChooseOps(IndexOps):
         leaves: list[Any] = []
         tree = collect(self, leaves)
         masks = [mask] * len(leaves) if is_own(tree) else spread(tree, mask)
-        return refill(tree, iter([_filled(leaf, piece, value) for leaf, piece in zip(leaves, masks)]))  # type: ignore[no-any-return]
+        return refill(tree, iter([_filled(leaf, piece, value) for leaf, piece in zip(leaves, masks)]))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False

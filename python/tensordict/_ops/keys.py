@@ -30,7 +30,7 @@ def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[
     """
     for name, value in node._entries().items() if values else node._outline():
         key: Key = (*prefix, name) if prefix else name
-        if not isinstance(value, TensorCollection):
+        if type(value) is Tensor or not isinstance(value, TensorCollection):
             out.append((key, value))
             continue
         leaf = is_leaf(type(value))
@@ -272,7 +272,7 @@ class KeyOps(AccessOps):
             ValueError: two entries would have the same key, or one would be below another.
         """
         if self._stacked:
-            return map_nodes(self, lambda part: part.rename_keys(mapping, strict=strict))  # type: ignore[no-any-return]
+            return map_nodes(self, lambda part: part.rename_keys(mapping, strict=strict))
         moves = {path_of(old): path_of(new) for old, new in mapping.items()}
         out = self.copy()  # type: ignore[attr-defined]
         taken = []

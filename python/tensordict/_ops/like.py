@@ -33,7 +33,7 @@ class LikeOps(Waist):
             return copy_nodes(self)
         leaves: list[Any] = []
         tree = collect(self, leaves)
-        return refill(tree, iter(run(leaves, torch.clone, _CLONE)))  # type: ignore[no-any-return]
+        return refill(tree, iter(run(leaves, torch.clone, _CLONE)))
 
     def copy(self) -> Self:
         """A shallow copy: new nodes, shared leaves."""

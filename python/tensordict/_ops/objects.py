@@ -81,7 +81,7 @@ class ObjectOps(KeyOps):
     def filter_non_tensor_data(self) -> Self:
         """A tensordict without the entries that hold objects; the leaves are shared."""
         if self._stacked:
-            return map_nodes(self, lambda part: part.filter_non_tensor_data())  # type: ignore[no-any-return]
+            return map_nodes(self, lambda part: part.filter_non_tensor_data())
         fields = {
             key: value.filter_non_tensor_data() if isinstance(value, ObjectOps) else value
             for key, value in self._entries().items()

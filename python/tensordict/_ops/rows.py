@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from tensordict._kernel.native import is_plain
+from tensordict._kernel.native import is_plain, regrouped
 from tensordict._kernel.ragged import each
 from tensordict._ops.operands import align, check_grown, check_stays, regrow, settled, with_default
 from tensordict._ops.waist import collect, map_leaves, map_pairs, refill
@@ -102,10 +102,15 @@ def run_(leaves: list[Any], one: Function, many: Function | None, *columns: Any,
 
     Torch has no kernels for many nested leaves at once, and where it finds out it has begun with the leaves before them.
     """
-    if many is not None and leaves and _all_plain(leaves, columns) and not any([leaf.is_nested for leaf in leaves]):
+    if many is not None and leaves and _all_plain(leaves, columns) and _all_dense(leaves):
         many(leaves, *columns, **options)
     else:
         _each(leaves, one, columns, options)
+
+
+def _all_dense(leaves: list[Any]) -> bool:
+    """Whether no leaf is nested. The native function declines what has no plain shape; of others it is asked leaf by leaf."""
+    return regrouped(leaves, 0, ()) is not None or not any([leaf.is_nested for leaf in leaves])
 
 
 def _each(leaves: list[Any], one: Function, columns: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
@@ -156,6 +161,12 @@ def _is_like(node: Any, other: Any) -> bool:
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
     """`combine` with functions that write into the leaf: gives `node` itself. A tensordict may have more keys than it."""
+    if len(others) == 1 and type(others[0]) in _NUMBERS:
+        leaves: list[Any] = []
+        tree = collect(node, leaves)
+        run_(leaves, one, many, others[0], **options)
+        node._wrote(tree, leaves)
+        return node
     tree, leaves, others = settled(node, others)
     check_grown(node, tree)
     columns, change = align(tree, leaves, others, False)

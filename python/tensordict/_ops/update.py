@@ -307,7 +307,7 @@ def _plan_copies(
     fields = node._fields()
     for key, value in _entries(source):
         if index is None and keys is None and type(key) is str and _fits(target := fields.get(key), value):
-            out.append((target, value))  # type: ignore[arg-type]  # most entries need no more
+            out.append((target, value))  # most entries need no more
             continue
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
