@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tensordict import LazyStackedTensorDict, TensorClass, TensorDict, is_tensor_collection, lazy_stack, pad
+from tensordict import LazyStackedTensorDict, TensorClass, TensorDict, is_tensor_collection, lazy_stack, pad, pad_sequence
+from tensordict.data import collate
 
 ROWS = 4
 NAMES = "abcdefgh"  # at the root some of them, below the node "n" some of them
@@ -130,6 +131,18 @@ def _written(td: Any) -> Any:
     return out
 
 
+def _packed(td: Any) -> Any:
+    flat, layout = td.pack()
+    return layout.unpack(flat)
+
+
+def _gradients(td: Any) -> Any:
+    td = td.detach()
+    for leaf in td.values(True, True):
+        leaf.requires_grad_()
+    return torch.autograd.grad((td * td).sum(reduce=True), td)
+
+
 def _gathered(td: Any) -> Any:
     return td.gather(0, torch.tensor([2, 0, 1]))
 
@@ -238,6 +251,10 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[float], Any]]] = {
     "stack and read": (lambda td: lazy_stack([td, td]).to_dict(), same),
     "stack lazily times": (lambda td: lazy_stack([td, td]) * 2, lambda v: v * 2),
     "rows of a stack": (lambda td: lazy_stack([td, td], 1)[torch.tensor([1, 2])], same),
+    "collate": (lambda td: collate([td, td]), same),
+    "pad_sequence": (lambda td: pad_sequence([td, td[:2]], return_mask=False)[0], same),
+    "dense or lazy": (lambda td: LazyStackedTensorDict.maybe_dense_stack([td, td]).to_dict(), same),
+    "constructor of a stack": (lambda td: TensorDict(lazy_stack([td, td]), [2]), same),
     # choices
     "where": (lambda td: td.where(_EVEN, td), same),
     "where a number": (lambda td: td.where(_EVEN, 0.0)[::2], same),
@@ -248,6 +265,16 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[float], Any]]] = {
     "keys, then each": (_walked, same),
     "to_dict": (lambda td: td.to_dict(), same),
     "numpy": (lambda td: td.numpy(), same),
+    "tolist": (lambda td: td.tolist(), same),
+    "to_namedtuple": (lambda td: {key: value for key, value in td.to_namedtuple()._asdict().items() if key not in "nm"}, same),
+    "structured array": (lambda td: TensorDict.from_struct_array(td.to_struct_array(), batch_size=[ROWS]), same),
+    "pack": (_packed, same),
+    "split_keys": (lambda td: td.split_keys(["a"], strict=False)[1], same),
+    "rename_keys": (lambda td: td.rename_keys({"a": "a"}, strict=False), same),
+    "empty nodes left out": (lambda td: td.copy().filter_empty_(), same),
+    "filter_non_tensor_data": (lambda td: td.filter_non_tensor_data(), same),
+    "gradients": (_gradients, lambda v: v * 2),
+    "repr": (lambda td: {} if repr(td) is None else td * 1, same),
     "flatten_keys": (lambda td: td.flatten_keys("."), same),
     "unflatten_keys": (lambda td: td.flatten_keys(".").unflatten_keys("."), same),
     "select": (lambda td: td.select("a", ("n", "b"), strict=False), same),

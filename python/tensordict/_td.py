@@ -97,7 +97,7 @@ class TensorDict(TensorDictBase):
     def _fill(self, source: Any, non_blocking: bool) -> None:
         """Stores the entries of a mapping or tensordict in this new tensordict."""
         if isinstance(source, TensorCollection):
-            source = source._fields()  # type: ignore[attr-defined]
+            source = source._entries()  # type: ignore[attr-defined]
         elif not isinstance(source, Mapping):
             raise ValueError(
                 "A TensorDict source is expected to be a TensorDictBase sub-type or a Mapping, found "
@@ -175,16 +175,6 @@ class TensorDict(TensorDictBase):
 
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict.copy()
-
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
-        fields = other._fields()
-        if len(pieces) == len(fields):
-            try:
-                return [fields[key] for key in pieces]
-            except KeyError:
-                pass
-        left, right = sorted(pieces.keys() - fields.keys()), sorted(fields.keys() - pieces.keys())
-        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
 
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         names = self._td_dim_names

@@ -13,8 +13,6 @@ from tensordict._td import TensorDict
 from tensordict._types import Key, Names
 from tensordict.base import TensorDictBase
 
-_EMPTY = TensorDict()
-
 
 class View(TensorDictBase):
     """The entries of `_source`, each as the view shows it. What is made of a view is a plain `TensorDict`."""
@@ -47,9 +45,6 @@ class View(TensorDictBase):
 
     def _pieces(self) -> dict[Any, Any]:
         return self._fields()
-
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
-        return _EMPTY._pieces_of(other, pieces)
 
     def _plain(self) -> TensorDict:
         """A plain tensordict of what the view shows."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._convert.anything import batch_of, build, is_struct_array, new
-from tensordict._ops.waist import Waist
+from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._reexport import dense_class
 from tensordict._types import TensorCollection
 
@@ -168,6 +168,7 @@ class NumpyConversions(Waist):
         >>> TensorDict({"a": torch.tensor([1, 2]), "b": torch.zeros(2, 3)}, [2]).to_struct_array().dtype
         dtype([('a', '<i8'), ('b', '<f4', (3,))])
         """
-        out = np.zeros(tuple(self.batch_size), _dtype(self))
-        _write(self, out)
+        node = copy_nodes(self)  # the fields are known before they are filled: the entries must not change in between
+        out = np.zeros(tuple(node.batch_size), _dtype(node))
+        _write(node, out)
         return out

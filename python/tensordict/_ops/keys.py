@@ -164,7 +164,7 @@ class KeyOps(AccessOps):
     @property
     def sorted_keys(self) -> list[str]:
         """The keys of the first level in alphabetical order."""
-        return sorted(list(self._fields()))
+        return sorted(self._fields())
 
     def __contains__(self, key: object) -> bool:
         if type(key) is str:

@@ -86,9 +86,16 @@ class Waist(TensorCollection):
         of, whatever becomes of this container meanwhile.
         """
 
-    @abstractmethod
     def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
         """The pieces of another container in the order of those of this one; raises `KeyError` where the keys differ."""
+        fields = other._fields()
+        if len(pieces) == len(fields):
+            try:
+                return [fields[key] for key in pieces]
+            except KeyError:
+                pass
+        left, right = sorted(pieces.keys() - fields.keys()), sorted(fields.keys() - pieces.keys())
+        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
 
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
         """An unlocked container like this one with other pieces, whose dict it keeps, and with changed batch dimensions."""
