@@ -17,6 +17,7 @@ from tensordict import LazyStackedTensorDict, TensorClass, TensorDict, is_tensor
 from tensordict.data import collate
 
 ROWS = 4
+KEPT = "enm"  # one entry that stays, so that no tree is ever empty, and nodes
 NAMES = "abcdefgh"  # at the root some of them, below the node "n" some of them
 ERRORS = (KeyError, RuntimeError)  # what an operation may raise because of a change
 
@@ -40,7 +41,7 @@ def tree(make: Callable[[Any], Any] = lambda leaf: leaf) -> TensorDict:
 def move(td: Any, turn: int) -> None:
     """The first entry of each level goes to its end."""
     for node in (td, td.get("n", None)):
-        name = None if node is None else next((key for key in list(node.keys()) if key not in "nm"), None)
+        name = None if node is None else next((key for key in list(node.keys()) if key not in KEPT), None)
         if name is not None:
             value = node.pop(name, None)
             if value is not None:
@@ -61,7 +62,8 @@ def replace(td: Any, turn: int) -> None:
             continue
         gone, come = NAMES[turn % 8], NAMES[(turn + 3) % 8]
         like = next((value for key, value in list(node.items()) if key not in "nm"), None)
-        node.pop(gone, None)
+        if gone not in KEPT:
+            node.pop(gone, None)
         if like is not None and come not in node.keys():
             node[come] = entry(come, below).as_subclass(type(like))
 

@@ -160,10 +160,9 @@ class TensorDict(TensorDictBase):
         self._tensordict[key] = value
 
     def _del_str(self, key: str) -> None:
-        try:
-            del self._tensordict[key]
-        except KeyError:
-            raise missing_key(key, type(self).__name__, self._tensordict) from None
+        if key not in self._tensordict:  # compiled code keeps a guard of this question, and of a deletion it keeps none
+            raise missing_key(key, type(self).__name__, self._tensordict)
+        del self._tensordict[key]
 
     def _rebuild(
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
