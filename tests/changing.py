@@ -295,6 +295,9 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[float], Any]]] = {
     "tensorclass clone": (lambda td: Pair._wrap(td).clone(), same),
 }
 
+# Operations that put something in the place of a key that one operand lacks: both operands must be of one moment.
+FILLED = ("add with default", "where padded")
+
 # Operations in place, and what each makes of the numbers of the tree.
 IN_PLACE: dict[str, tuple[Callable[[Any], Any], Callable[[float], Any]]] = {
     "times": (lambda td: td.mul_(2), lambda v: v * 2),

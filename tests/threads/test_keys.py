@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from changing import CHANGES, ERRORS, IN_PLACE, OPERATIONS, STACKED, check, member, of_one_kind, stack_of, tree
+from changing import CHANGES, ERRORS, FILLED, IN_PLACE, OPERATIONS, STACKED, check, member, of_one_kind, stack_of, tree
 
 # How often each operation is read while other threads change keys; more of them find rarer faults.
 STEPS = int(os.environ.get("TD_THREAD_STEPS", "25"))
@@ -159,7 +159,7 @@ def test_reads_while_keys_change(hurried):
         for name in names[place::READERS]:
             operation, wanted = OPERATIONS[name]
             try:
-                result = operation(td)
+                result = operation(td.copy() if name in FILLED else td)
             except ERRORS:
                 continue
             try:
