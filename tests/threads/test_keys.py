@@ -166,6 +166,8 @@ def test_reads_while_keys_change(hurried):
                 check(result, wanted)
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from None
+            except ERRORS:
+                continue  # a lazy stack of the tree itself, whose keys change while they are read
             succeeded.add(name)
 
     together(write, read, STEPS)
