@@ -17,7 +17,7 @@ from tensordict._kernel.keys import path_of
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
-from tensordict._ops.waist import change_other, own_leaves, refill
+from tensordict._ops.waist import Tree, change_other, has_own, refill
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
 from tensordict._view import View
 from tensordict.base import TensorDictBase
@@ -54,7 +54,7 @@ class _SubTensorDict(View):
         return self._parsed.names(self._source._names)
 
     def _fields(self) -> dict[str, Any]:
-        return {key: self._view(value) for key, value in self._source._fields().items()}
+        return {key: self._view(value) for key, value in self._source._entries().items()}
 
     def _view(self, value: Any) -> Any:
         # a node below may have more batch dimensions: the index is that of the root, not parsed anew
@@ -112,9 +112,9 @@ class _SubTensorDict(View):
 
     # Writes into entries: rows that are copies of the parent's would lose them.
 
-    def _wrote(self, leaves: list[Any]) -> None:
-        if self._parsed.kind != VIEW or own_leaves(self._source) is None:
-            self._source._assign(self._parsed, refill(self._plain(), iter(leaves)))
+    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
+        if self._parsed.kind != VIEW or not has_own(self._source):
+            self._source._assign(self._parsed, refill(tree, iter(leaves)))
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         if self._source._stacked:

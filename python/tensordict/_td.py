@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +20,7 @@ from tensordict._old_names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import assign_rows
-from tensordict._ops.waist import change_other, own_leaves, refill
+from tensordict._ops.waist import change_other, collect_own, refill
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 
@@ -97,7 +97,7 @@ class TensorDict(TensorDictBase):
     def _fill(self, source: Any, non_blocking: bool) -> None:
         """Stores the entries of a mapping or tensordict in this new tensordict."""
         if isinstance(source, TensorCollection):
-            source = source._fields()  # type: ignore[attr-defined]
+            source = source._entries()  # type: ignore[attr-defined]
         elif not isinstance(source, Mapping):
             raise ValueError(
                 "A TensorDict source is expected to be a TensorDictBase sub-type or a Mapping, found "
@@ -160,50 +160,42 @@ class TensorDict(TensorDictBase):
         self._tensordict[key] = value
 
     def _del_str(self, key: str) -> None:
-        try:
-            del self._tensordict[key]
-        except KeyError:
-            raise missing_key(key, type(self).__name__, self._tensordict) from None
+        if key not in self._tensordict:  # compiled code keeps a guard of this question, and of a deletion it keeps none
+            raise missing_key(key, type(self).__name__, self._tensordict)
+        del self._tensordict[key]
 
     def _rebuild(
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
     ) -> TensorDict:
         return TensorDict._new(fields, batch_size, device, names, False, type(self))
 
-    def _parts(self) -> Iterable[Any]:
-        return self._tensordict.values()
+    def _entries(self) -> dict[str, Any]:
+        return self._tensordict.copy()
 
-    def _parts_of(self, other: Any) -> list[Any]:
-        mine, fields = self._tensordict, other._fields()
-        if len(mine) == len(fields):
-            try:
-                return [fields[key] for key in mine]
-            except KeyError:
-                pass
-        left, right = sorted(mine.keys() - fields.keys()), sorted(fields.keys() - mine.keys())
-        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
+    def _pieces(self) -> dict[Any, Any]:
+        return self._tensordict.copy()
 
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        fields = dict(zip(self._tensordict, parts))
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         names = self._td_dim_names
         if change is None:
-            return self._rebuild(fields, self._batch_size, self._device, names)  # type: ignore[return-value]
+            return self._rebuild(pieces, self._batch_size, self._device, names)  # type: ignore[return-value]
         names = None if names is None else change.names(names)
-        return self._rebuild(fields, change.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
+        return self._rebuild(pieces, change.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
 
     def _index(self, index: Index) -> Self:
         if index.kind != ROWS:
             return self._leafwise(index.key, index)
-        leaves = own_leaves(self)
-        key = index.key
-        taken = None if leaves is None else gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
-        if taken is None:
-            return self._leafwise(index.key, index)
-        return refill(self, iter(taken), index)
+        leaves: list[Any] = []
+        tree, key = collect_own(self, leaves), index.key
+        if tree is not None:
+            taken = gather(leaves, key[index.dim] if type(key) is tuple else key, index.dim)
+            if taken is not None:
+                return refill(tree, iter(taken), index)
+        return self._leafwise(index.key, index)
 
     def _leafwise(self, key: Any, index: Index) -> Self:
-        fields: dict[str, Any] = {}
-        for name, value in self._tensordict.items():
+        fields = self._tensordict.copy()
+        for name, value in fields.items():
             if type(value) is Tensor and not value.is_nested:
                 fields[name] = value[key]
             else:
@@ -218,8 +210,8 @@ class TensorDict(TensorDictBase):
     def _set_batch_size(self, batch_size: Size) -> None:
         self._batch_size = batch_size
         fields = self._tensordict
-        for key, leaf in fields.items():
-            if type(leaf) is not Tensor and is_unbatched(leaf):
+        for key, leaf in fields.copy().items():
+            if type(leaf) is not Tensor and is_unbatched(leaf) and key in fields:
                 fields[key] = leaf._with_batch(batch_size)
 
     def _set_device(self, device: torch.device | None) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Size
 from typing_extensions import Self
 
-from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._td import TensorDict
 from tensordict._types import Key, Names
@@ -42,14 +40,11 @@ class View(TensorDictBase):
         plain = {key: value._plain() if isinstance(value, View) else value for key, value in fields.items()}
         return TensorDict._new(plain, batch_size, device, names)
 
-    def _parts(self) -> Iterable[Any]:
-        return self._fields().values()
+    def _entries(self) -> dict[str, Any]:
+        return self._fields()
 
-    def _parts_of(self, other: Any) -> list[Any]:
-        return self._plain()._parts_of(other)
-
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        return self._plain()._from_parts(parts, change)  # type: ignore[return-value]
+    def _pieces(self) -> dict[Any, Any]:
+        return self._fields()
 
     def _plain(self) -> TensorDict:
         """A plain tensordict of what the view shows."""

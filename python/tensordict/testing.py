@@ -50,7 +50,7 @@ def assert_close(
         raise ValueError("rtol and atol must be given together")
     stack, other = (actual, expected) if actual._stacked else (expected, actual)  # type: ignore[attr-defined]
     if stack._stacked and actual.batch_size == expected.batch_size:  # type: ignore[attr-defined]
-        for place, (one, two) in enumerate(zip(stack._parts(), stack._parts_of(other))):  # type: ignore[attr-defined]
+        for place, (one, two) in enumerate(zip(stack._parts(), stack._pieces_of(other, stack._pieces()))):  # type: ignore[attr-defined]
             assert_close(one, two, rtol, atol, equal_nan, intersection, msg, (*prefix, str(place)))
         return True
     mine, others = actual._fields(), expected._fields()  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ class TypedTensorDict(_Declared):
             **kwargs: Any,
         ) -> None:
             cls = type(self)
-            given = {**(_source._fields() if isinstance(_source, TensorDictBase) else _source or {}), **kwargs}
+            given = {**(_source._entries() if isinstance(_source, TensorDictBase) else _source or {}), **kwargs}
             for key, value in self.__field_defaults__.items():
                 given.setdefault(key, value)
             given = {key: value for key, value in given.items() if value is not None or key in self.__required_keys__}

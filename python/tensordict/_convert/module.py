@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.native import module_fields, swap_in, swap_out
 from tensordict._ops.join import stack_tensordicts
-from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves, refill
+from tensordict._ops.waist import Waist, collect, leaves_like, map_leaves, refill
 from tensordict._reexport import lazy_stack, plain_tensordict, swapped
 from tensordict._types import TensorCollection
 
@@ -35,10 +35,10 @@ def stacked_trees(modules: tuple[nn.Module, ...], as_module: bool, use_state_dic
     if lazy:
         return lazy_stack(trees)
     stacked = stack_tensordicts([map_leaves(tree, lambda leaf: leaf.data) for tree in trees])
-    first = trees[0]
-    columns = zip(leaves_of(first), *(leaves_like(first, tree) for tree in trees[1:]))
-    leaves = [_as_one(list(column), leaf, expand) for column, leaf in zip(columns, leaves_of(stacked))]
-    return refill(stacked, iter(leaves))
+    leaves: list[Any] = []
+    made = collect(stacked, leaves)
+    columns = zip(*(leaves_like(made, tree) for tree in trees))
+    return refill(made, iter([_as_one(list(column), leaf, expand) for column, leaf in zip(columns, leaves)]))
 
 
 def _as_one(column: list[Any], stacked: Tensor, expand: bool) -> Tensor:
@@ -214,7 +214,7 @@ def _exchange(node: Any, module: nn.Module, use_state_dict: bool, preserve: bool
 
 def _leaves(node: Any, above: tuple[str, ...]) -> list[tuple[tuple[str, ...], Any]]:
     found: list[tuple[tuple[str, ...], Any]] = []
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             found += _leaves(value, (*above, key))
         else:
@@ -283,7 +283,7 @@ def _targets(node: Any, module: nn.Module) -> list[tuple[tuple[str, ...], Any, T
         if module in seen:
             return
         seen.add(module)
-        for key, value in node._fields().items():
+        for key, value in node._entries().items():
             if isinstance(value, TensorCollection):
                 if module._modules.get(key) is None:
                     raise KeyError(f"the module {type(module).__name__} has no submodule {key}")

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._convert.anything import batch_of, build, is_struct_array, new
-from tensordict._ops.waist import Waist
+from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._reexport import dense_class
 from tensordict._types import TensorCollection
 
@@ -63,7 +63,7 @@ def _dtype(node: Any) -> np.dtype[Any]:
     """The dtype of one element of the batch of `node`."""
     dims = len(node.batch_size)
     rows: list[tuple[str, Any, tuple[int, ...]]] = []
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection) and value._is_non_tensor:
             rows.append((key, _objects(value).dtype, tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
         elif isinstance(value, TensorCollection):
@@ -78,7 +78,7 @@ def _below(node: Any) -> Any:
 
 
 def _write(node: Any, into: Array) -> None:
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection) and value._is_non_tensor:
             into[key] = _objects(value)
         elif isinstance(value, TensorCollection):
@@ -106,7 +106,7 @@ class NumpyConversions(Waist):
         """
         return {
             key: _below(value) if isinstance(value, NumpyConversions) else _array(key, value)
-            for key, value in self._fields().items()
+            for key, value in self._entries().items()
         }
 
     @classmethod
@@ -168,6 +168,7 @@ class NumpyConversions(Waist):
         >>> TensorDict({"a": torch.tensor([1, 2]), "b": torch.zeros(2, 3)}, [2]).to_struct_array().dtype
         dtype([('a', '<i8'), ('b', '<f4', (3,))])
         """
-        out = np.zeros(tuple(self.batch_size), _dtype(self))
-        _write(self, out)
+        node = copy_nodes(self)  # the fields are known before they are filled: the entries must not change in between
+        out = np.zeros(tuple(node.batch_size), _dtype(node))
+        _write(node, out)
         return out

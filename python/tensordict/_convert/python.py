@@ -247,7 +247,7 @@ class PythonConversions(Waist):
         """
         values = {
             key: _named(value, dest_cls) if isinstance(value, PythonConversions) else value
-            for key, value in self._fields().items()
+            for key, value in self._entries().items()
         }
         return (_tuple_class(tuple(values)) if dest_cls is None else dest_cls)(**values)
 
@@ -304,7 +304,10 @@ class PythonConversions(Waist):
             convert_tensors: give the leaves as (nested) lists.
             tolist_first: give each node below as (nested) lists of dicts, one for each element of its batch.
         """
-        return {key: _plain(value, tolist_first, convert_tensors, retain_none) for key, value in self._fields().items()}
+        entries = self._entries()
+        for key, value in entries.items():
+            entries[key] = _plain(value, tolist_first, convert_tensors, retain_none)
+        return entries
 
     def tolist(
         self,

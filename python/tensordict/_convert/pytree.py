@@ -144,7 +144,7 @@ class PytreeConversions(Waist):
             if path in self:  # type: ignore[operator]
                 value = self.get(path)  # type: ignore[attr-defined]
                 pairs[key] = value.to_pytree() if isinstance(value, PytreeConversions) else value
-        for name, value in self._fields().items():
+        for name, value in self._entries().items():
             if (name,) not in memory.keys and name not in known:
                 pairs[name] = value.to_pytree() if isinstance(value, PytreeConversions) else value
         return memory.rebuild(pairs)

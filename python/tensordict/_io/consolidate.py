@@ -23,7 +23,7 @@ from tensordict._kernel.native import consolidate, consolidate_to_file, open_con
 from tensordict._kernel.registry import is_leaf_nontensor
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device
-from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._ops.waist import Waist, collect, leaves_of, refill
 from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
@@ -313,7 +313,7 @@ def _finish(node: Any, storage: Tensor, views: list[Tensor], inplace: bool, file
         _put(node, iter(views))
         result = node
     else:
-        result = refill(node, iter(views))
+        result = refill(collect(node, []), iter(views))
     if result.device is not None or (filename is not None and not inplace):
         result._label_device(storage.device)
     return _held(result, Buffer(storage, locks, filename)).lock_()
@@ -345,13 +345,14 @@ def move_buffer(node: Any, device: torch.device, non_blocking: bool, pin: bool =
     if places is None:
         return None
     buffer = node._extra["buffer"]
-    leaves = leaves_of(node)
+    leaves: list[Any] = []
+    tree = collect(node, leaves)
     source = buffer.storage.pin_memory() if pin else buffer.storage
     storage = source.to(device, non_blocking=non_blocking)
     if storage is not buffer.storage:
         viewer, pieces = _Viewer(storage), Pieces(leaves)
         leaves = pieces.leaves([viewer(piece.dtype, piece.shape, start) for piece, start in zip(pieces.tensors, places[0])])
-    result = refill(node, iter(leaves))
+    result = refill(tree, iter(leaves))
     result._label_device(device)
     filename = buffer.filename if storage is buffer.storage else None
     result = _held(result, Buffer(storage, buffer.locks, filename))

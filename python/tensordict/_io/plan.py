@@ -63,9 +63,9 @@ class Spot:
         """What is in it, each under its key, taken at one moment."""
         node = self.node
         if self.kind is DICT:
-            return list(node._fields().items())
+            return list(node._entries().items())
         if self.kind is STACK:
-            return [(str(place), part) for place, part in enumerate(list(node._parts()))]
+            return [(str(place), part) for place, part in enumerate(node._pieces().values())]
         return [(INNER, node._wrapped)] if self.kind is WRAPPER else []
 
 

@@ -61,12 +61,12 @@ def maybe_dense_stack(input: Sequence[Any], dim: int = 0, *, out: Any = None, **
 def _partly_dense(items: list[Any], dim: int) -> Any:
     """A dense tensordict of the leaves where only nodes below are unlike, which are stacked lazily; else a lazy stack."""
     lazy = lazy_stack(items, dim)
-    first = items[0]._fields()
+    first = items[0]._entries()
     if not all([item._dict_backed and item._fields().keys() == first.keys() for item in items]):
         return lazy
     fields: dict[str, Any] = {}
     for key in first:
-        column = [item._fields()[key] for item in items]
+        column = [item._get_str(key) for item in items]
         nodes = [isinstance(value, TensorCollection) for value in column]
         if all(nodes):
             fields[key] = maybe_dense_stack(column, lazy.stack_dim)

@@ -164,17 +164,19 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _shared_keys(self) -> list[str]:
         """The keys that all members have, in the order of the first."""
-        members = self.tensordicts
+        members = self.tensordicts.copy()
         if not members:
             return []
         first, *others = [member._fields() for member in members]
         if not others:
             return list(first)
-        shared = set(first).intersection(*others)
-        return [key for key in first if key in shared]
+        names = list(first)
+        shared = set(names).intersection(*map(list, others))
+        return [key for key in names if key in shared]
 
     def _outline(self) -> Iterable[tuple[str, Any]]:
-        return [(key, self._peek(key)) for key in self._shared_keys()]
+        now = self._snapshot()
+        return [(key, now._peek(key)) for key in now._shared_keys()]
 
     def _peek(self, key: str) -> Any:
         """What stands for the entry `key` where its class and shape are asked for, without a copy."""
@@ -194,7 +196,7 @@ class LazyStackedTensorDict(TensorDictBase):
     def _column(self, key: str) -> list[Any]:
         """The entries `key` of all members."""
         try:
-            values = [member._get_str(key) for member in self.tensordicts]
+            values = [member._get_str(key) for member in self.tensordicts.copy()]
         except KeyError:
             values = []
         if not values:
@@ -207,7 +209,7 @@ class LazyStackedTensorDict(TensorDictBase):
         return values[0]._stack_lazily(values, self.stack_dim, self._td_dim_name)
 
     def _get_str(self, key: str) -> Any:
-        members, dim = self.tensordicts, self.stack_dim
+        members, dim = self.tensordicts.copy(), self.stack_dim
         # one native call for all members, where they and their leaves are plain
         if members and all([type(member) is TensorDict for member in members]):
             entries = [member._tensordict for member in members]
@@ -239,15 +241,23 @@ class LazyStackedTensorDict(TensorDictBase):
     def _set_str(self, key: str, value: Any) -> None:
         if self._hook_in is not None:
             value = self._hook_in(value)
-        for member, piece in zip(self.tensordicts, pieces_of(self, value)):
+        for member, piece in self._dealt(value):
             member._set_str(key, piece)
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
-        for member, piece in zip(self.tensordicts, pieces_of(self, value)):
+        for member, piece in self._dealt(value):
             member._write_str(key, piece, non_blocking)
 
+    def _dealt(self, value: Any) -> Iterable[tuple[Any, Any]]:
+        """Each member with what of `value` belongs to it."""
+        members = self.tensordicts.copy()
+        pieces = pieces_of(self, value)
+        if len(pieces) != len(members):
+            raise RuntimeError(f"the stack of {len(members)} tensordicts got a value for {len(pieces)} of them")
+        return zip(members, pieces)
+
     def _del_str(self, key: str) -> None:
-        holders = [member for member in self.tensordicts if key in member._fields()]
+        holders = [member for member in self.tensordicts.copy() if key in member._fields()]
         if not holders:
             raise missing_key(key, type(self).__name__, self._shared_keys())
         for member in holders:
@@ -258,25 +268,40 @@ class LazyStackedTensorDict(TensorDictBase):
     ) -> TensorDict:
         return TensorDict._new(fields, batch_size, device, names)
 
-    def _parts(self) -> Iterable[Any]:
-        return self.tensordicts
+    def _entries(self) -> dict[str, Any]:
+        now = self._snapshot()
+        return {key: now._get_str(key) for key in now._shared_keys()}
 
-    def _parts_of(self, other: Any) -> list[Any]:
-        if isinstance(other, TensorCollection) and other.batch_size[self.stack_dim : self.stack_dim + 1] != (  # type: ignore[attr-defined]
-            len(self.tensordicts),
-        ):
+    def _pieces(self) -> dict[Any, Any]:
+        return dict(enumerate(self.tensordicts.copy()))
+
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
+        count = len(pieces)
+        if isinstance(other, TensorCollection) and other.batch_size[self.stack_dim : self.stack_dim + 1] != (count,):  # type: ignore[attr-defined]
             raise RuntimeError(f"the batch sizes {self.batch_size} and {other.batch_size} differ")  # type: ignore[attr-defined]
-        return pieces_of(self, other)
+        found = pieces_of(self, other)
+        if len(found) != count:
+            raise RuntimeError(f"the stack of {count} tensordicts is beside a value for {len(found)} of them")
+        return found
 
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         if change is not None:
             raise RuntimeError("a change of the batch is made to a lazy stack by transform()")
-        made = type(self)._of(list(parts), self.stack_dim, self._td_dim_name)
+        return self._with_members(list(pieces.values()))
+
+    def _with_members(self, members: list[Any]) -> Self:
+        made = type(self)._of(members, self.stack_dim, self._td_dim_name)
         made._empty_size, made._hook_in, made._hook_out = self._empty_size, self._hook_in, self._hook_out
         return made
 
+    def _snapshot(self) -> Self:
+        """This stack with the members of this moment, for what looks at them several times."""
+        made = self._with_members(self.tensordicts.copy())
+        made._empty_device = self._empty_device
+        return made
+
     def _transform(self, change: Change) -> Any:
-        return changed(self, change)
+        return changed(self._snapshot(), change)
 
     def _get_rows(self, index: Any) -> Any:
         if type(index) is int and not self.stack_dim:  # a loop over the members asks for these
@@ -294,12 +319,13 @@ class LazyStackedTensorDict(TensorDictBase):
         if not dim and index.consumed:  # the frequent cases need no look at the elements
             if kind is int:
                 return members[key]
-            if kind is slice and members[key]:
-                return self._like(members[key], 0)
+            if kind is slice and (chosen := members[key]):
+                return self._like(chosen, 0)
         if index.consumed and members and _is_simple(key):
             return self._index_simple(key if kind is tuple else (key,))
-        rows = self._index_rows(index) if index.kind == ROWS and members else None
-        return changed(self, index) if rows is None else rows
+        now = self._snapshot()
+        rows = now._index_rows(index) if index.kind == ROWS and members else None
+        return changed(now, index) if rows is None else rows
 
     def _index_rows(self, index: Index) -> Any:
         """The rows at a list of numbers along one dimension: some of the members, or all members at these rows."""
@@ -321,11 +347,11 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _index_simple(self, items: tuple[int | slice, ...]) -> Any:
         """The rows at integers and slices: some of the members, each at the other items."""
-        dim, members = self.stack_dim, self.tensordicts
+        dim, members = self.stack_dim, self.tensordicts.copy()
         own, rest = items[dim] if len(items) > dim else slice(None), (*items[:dim], *items[dim + 1 :])
         chosen: Any = members[own]
         if isinstance(chosen, list) and not chosen:
-            return changed(self, parse(items, self.batch_size))
+            return changed(self._snapshot(), parse(items, self.batch_size))
         if all([item == _WHOLE for item in rest]):
             return self._like(chosen, dim) if isinstance(chosen, list) else chosen
         if not isinstance(chosen, list):
@@ -337,7 +363,7 @@ class LazyStackedTensorDict(TensorDictBase):
         )
 
     def _assign(self, index: Index, value: Any) -> None:
-        assign(self, index, value)
+        assign(self._snapshot(), index, value)
 
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self.batch_size:
@@ -348,7 +374,7 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _check_batch_size(self, size: Size | None = None) -> None:
         if size is None:
-            for member in self.tensordicts:
+            for member in self.tensordicts.copy():
                 member._check_batch_size()
         else:
             self._set_batch_size(size)
@@ -359,7 +385,7 @@ class LazyStackedTensorDict(TensorDictBase):
     def _set_names(self, names: Names) -> None:
         rest = None if names is None else [*names[: self.stack_dim], *names[self.stack_dim + 1 :]]
         self._td_dim_name = None if names is None else names[self.stack_dim]
-        for member in self.tensordicts:
+        for member in self.tensordicts.copy():
             member._adopt_names(rest)
 
     def _set_lock(self, locked: bool) -> None:
@@ -432,7 +458,7 @@ class LazyStackedTensorDict(TensorDictBase):
         if not (as_list or nested or padded):
             return super().get(key) if default is NO_DEFAULT else super().get(key, default)
         forms = {"as_list": as_list, "as_nested_tensor": nested, "as_padded_tensor": padded, **kwargs}
-        values = [_entry_of(member, key, forms) for member in self.tensordicts]
+        values = [_entry_of(member, key, forms) for member in self.tensordicts.copy()]
         if not values or any([value is None for value in values]):
             return super().get(key) if default is NO_DEFAULT else super().get(key, default)
         if any([isinstance(value, TensorCollection) for value in values]):
@@ -514,7 +540,7 @@ class LazyStackedTensorDict(TensorDictBase):
         self.tensordicts[:] = source.unbind(self.stack_dim)
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
-        at, members = self.stack_dim, self.tensordicts
+        at, members = self.stack_dim, self.tensordicts.copy()
         dims = len(members[0].batch_size) + 1 if members else 0
         if not -dims <= dim < dims:
             return super().unbind(dim)
@@ -538,26 +564,29 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _dense(self, must: bool = False) -> Any:
         """The members stacked into tensors; None, or with `must` an error, where they are unlike."""
-        if not self.tensordicts:
-            return self._rebuild({}, self.batch_size, None, self._names) if must else None
-        members = [_plain(member) for member in self.tensordicts]
+        now = self._snapshot()
+        if not now.tensordicts:
+            return now._rebuild({}, now.batch_size, None, now._names) if must else None
+        members = [_plain(member) for member in now.tensordicts]
         if any([member is None for member in members]) and not must:
             return None
         try:
-            out = stack_tensordicts(members if None not in members else self.tensordicts, self.stack_dim)
+            out = stack_tensordicts(members if None not in members else now.tensordicts, now.stack_dim)
         except (RuntimeError, KeyError):
             if not must:
                 return None
-            return self._rebuild({key: _solid(self._get_str(key)) for key in self._shared_keys()}, self.batch_size, self.device)
-        if self._td_dim_name is not None:
-            out.names = self.names
+            return now._rebuild({key: _solid(value) for key, value in now._entries().items()}, now.batch_size, now.device)
+        if now._td_dim_name is not None:
+            out.names = now.names
         return out
 
     def _densified(self, layout: torch.layout) -> Any:
         """The dense tensordict of all keys of the members; a nested tensor where shapes differ or a member lacks a key."""
         fields: dict[str, Any] = {}
-        for key in dict.fromkeys(key for member in self.tensordicts for key in member._fields()):
-            values = [member._fields().get(key) for member in self.tensordicts]
+        now = self._snapshot()
+        found = [member._entries() for member in now.tensordicts]
+        for key in dict.fromkeys([key for entries in found for key in entries]):
+            values = [entries.get(key) for entries in found]
             if any([isinstance(value, TensorCollection) for value in values]):
                 known = [value for value in values if value is not None]
                 below = [known[0].empty() if value is None else value for value in values]
@@ -568,7 +597,7 @@ class LazyStackedTensorDict(TensorDictBase):
                 known = [value for value in values if value is not None]
                 values = [known[0].new_zeros((0,) * known[0].ndim) if value is None else value for value in values]
                 fields[key] = nested_of(values, self.stack_dim, layout=layout)
-        return self._rebuild(fields, self.batch_size, self.device, self._names)
+        return self._rebuild(fields, now.batch_size, now.device, now._names)
 
     def _empty_like(self, change: Change) -> Any:
         return self._rebuild({}, change.shape(self.batch_size), None)

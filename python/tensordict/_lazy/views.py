@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.waist import change_other, own_leaves, refill, transform
+from tensordict._ops.waist import Tree, change_other, has_own, refill, transform
 from tensordict._types import Names, TensorCollection
 from tensordict._view import View
 
@@ -58,7 +58,7 @@ class _CustomOpTensorDict(View):
         return transform(value, self._backward) if isinstance(value, TensorCollection) else change_other(value, self._backward)
 
     def _fields(self) -> dict[str, Any]:
-        return {key: self._over(value) for key, value in self._source._fields().items()}
+        return {key: self._over(value) for key, value in self._source._entries().items()}
 
     def _get_str(self, key: str) -> Any:
         return self._over(self._source._get_str(key))
@@ -76,17 +76,17 @@ class _CustomOpTensorDict(View):
         plain = self._plain()
         plain._assign(index, value)
         known = self._source._fields()
-        for key, entry in plain._fields().items():
+        for key, entry in plain._entries().items():
             if key not in known:
                 self._set_str(key, entry)
         self._write_back(plain)
 
-    def _wrote(self, leaves: list[Any]) -> None:
-        self._write_back(refill(self._plain(), iter(leaves)))
+    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
+        self._write_back(refill(tree, iter(leaves)))
 
     def _write_back(self, plain: Any) -> None:
         """What is read from stacks are copies, which are written to the members here."""
-        if own_leaves(self._source) is None:
+        if not has_own(self._source):
             self._source.update_(transform(plain, self._backward))
 
     def _set_batch_size(self, batch_size: Size) -> None:

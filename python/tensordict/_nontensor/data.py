@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import GenericAlias
 from typing import Any, ClassVar
 
@@ -177,8 +177,8 @@ class NonTensorDataBase(TensorClass):
     def _set_str(self, key: str, value: Any) -> None:
         raise AttributeError(f"Cannot set the attribute {key!r}: {type(self).__name__} has no such field. Its field is 'data'.")
 
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Any:
-        made = self._wrap(self._tensordict._from_parts((), change))
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
+        made = self._wrap(self._tensordict._from_pieces({}, change))
         return made if change is None else self._spread(made, change)
 
     def _spread(self, made: Any, change: Change) -> Any:

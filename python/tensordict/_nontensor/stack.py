@@ -147,6 +147,10 @@ class NonTensorStack(LazyStackedTensorDict):
         return self
 
     def _transform(self, change: Change) -> Any:
+        return self._snapshot()._moved(change)
+
+    def _moved(self, change: Change) -> Any:
+        """This stack, which nobody else has, after a change."""
         size = self.batch_size
         bare = not self.tensordicts and not change.fills
         if self.stack_dim >= change.consumed or bare or -1 in size[: change.consumed]:

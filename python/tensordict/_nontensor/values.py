@@ -32,11 +32,11 @@ def holders(node: Any) -> list[Any]:
     """For each element of a batch of objects, in the order of the elements, what holds its object."""
     if not node._stacked:
         return [node] * math.prod(node.batch_size)
-    members = node.tensordicts
+    members = node.tensordicts.copy()
     if not node.stack_dim and not any([member._stacked or member._batch_size for member in members]):
-        return list(members)
+        return members
     size = node.batch_size
-    columns = [holders(member) for member in node.tensordicts]
+    columns = [holders(member) for member in members]
     below = math.prod(size[node.stack_dim + 1 :])
     above = math.prod(size[: node.stack_dim])
     return [item for row in range(above) for column in columns for item in column[row * below : (row + 1) * below]]

@@ -35,6 +35,16 @@ def descend(node: Any, path: Path) -> Any:
     return value
 
 
+def is_there(node: Any, path: Path) -> bool:
+    """Whether there is an entry at `path`. Each key is asked for by `in`, of which compiled code keeps a guard."""
+    for key in path[:-1]:
+        fields = node._fields()
+        node = fields.get(key) if key in fields else None
+        if not isinstance(node, TensorCollection):
+            return False
+    return path[-1] in node._fields()
+
+
 def holder_of(node: Any, path: Path) -> tuple[Any, str]:
     """The node right above the end of `path`, and the last key; raises as `descend` does."""
     if len(path) == 1:
@@ -199,7 +209,8 @@ class AccessOps(Waist):
         except _KeyThroughLeafError as error:
             raise KeyError(*error.args) from error
         if node._stacked:
-            for part, piece in zip(node._parts(), node._parts_of(item)):
+            members = node._pieces()
+            for part, piece in zip(members.values(), node._pieces_of(item, members)):
                 part.set_(last, piece, non_blocking=non_blocking)
             return self
         target = node._get_str(last)
@@ -245,7 +256,7 @@ class AccessOps(Waist):
                 part.fill_(last, value)
             return self
         target = holder._get_str(last)
-        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:  # type: ignore[arg-type]
+        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:
             leaf.fill_(value)
         return self
 
@@ -276,7 +287,7 @@ class AccessOps(Waist):
         if not fields:
             raise KeyError(f"popitem of a {type(self).__name__} without entries")
         key = next(reversed(fields))
-        value = fields[key]
+        value = self._get_str(key)
         self._del_str(key)
         return key, value
 

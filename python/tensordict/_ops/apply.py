@@ -53,7 +53,7 @@ class _Apply:
         target = out if out is not None else self._start(node)
         fields = target._fields()
         changed = False
-        for key, value in node._fields().items():
+        for key, value in node._entries().items():
             beside = tuple([self._beside(other, key, value) for other in others])
             if isinstance(value, TensorCollection) and not self.is_leaf(type(value)):
                 below = None if out is None else fields.get(key)
@@ -70,15 +70,18 @@ class _Apply:
     def simple(self, node: Any) -> Any:
         """`node` for the common case: no other trees, no keys, nothing to write into."""
         if node._stacked and self.batch_size is None:
-            return self._stack_of(node, [self.simple(part) for part in node._parts()])
-        fn, is_leaf, entries = self.fn, self.is_leaf, node._fields()
+            members = node._pieces()
+            return self._stack_of(node, members, [self.simple(part) for part in members.values()])
+        fn, is_leaf, entries = self.fn, self.is_leaf, node._entries()
         batch_size = node.batch_size if self.batch_size is None else self.batch_size
         bare = (node.device if self.device is NO_DEFAULT else self.device) is None
         values = list(entries.values())
         if bare and is_leaf is default_is_leaf and all_tensors(values):
             results = list(map(fn, values))
             if results and all_fit(results, batch_size):
-                return self._start(node, dict(zip(entries, results)))
+                fields = dict(zip(entries, results))
+                same = self.batch_size is None and self.device is NO_DEFAULT and self.names is NO_DEFAULT
+                return node._from_pieces(fields) if same else self._start(node, fields)
         else:
             results = [
                 fn(value) if not isinstance(value, TensorCollection) or is_leaf(type(value)) else self.simple(value)
@@ -92,20 +95,24 @@ class _Apply:
     def _members(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
         """The result for a stack, member by member."""
         default = self.default
-        beside = [node._parts_of(other) if isinstance(other, TensorCollection) else repeat(default) for other in others]
-        rows = zip(node._parts(), zip(*beside) if beside else repeat(()))
-        into = repeat(None) if out is None else node._parts_of(out)
+        members = node._pieces()
+        beside = [
+            node._pieces_of(other, members) if isinstance(other, TensorCollection) else repeat(default) for other in others
+        ]
+        rows = zip(members.values(), zip(*beside) if beside else repeat(()))
+        into = repeat(None) if out is None else node._pieces_of(out, members)
         results = [self.node(part, row, path, target) for (part, row), target in zip(rows, into)]
         if out is not None:
             return None if results and all([result is None for result in results]) else out
-        return self._stack_of(node, results)
+        return self._stack_of(node, members, results)
 
-    def _stack_of(self, node: Any, results: list[Any]) -> Any:
+    def _stack_of(self, node: Any, members: dict[int, Any], results: list[Any]) -> Any:
         """The results for the members of a stack as one; None where none of them has entries and they are left out."""
         if results and all([result is None for result in results]):
             return None
-        made = node._from_parts(
-            [part._rebuild({}, part.batch_size) if result is None else result for part, result in zip(node._parts(), results)]
+        rows = zip(members.items(), results)
+        made = node._from_pieces(
+            {place: part._rebuild({}, part.batch_size) if result is None else result for (place, part), result in rows}
         )
         if self.names is not NO_DEFAULT:
             made._adopt_names(self.names)
@@ -298,8 +305,15 @@ def _in_threads(fn: Callable[..., Any], threads: int, each: Callable[[Callable[.
 
     each(collect)
     with ThreadPoolExecutor(threads) as pool:
-        results = iter(list(pool.map(lambda args: fn(*args), calls)))
-    return lambda *args: next(results)
+        results = iter(list(zip(calls, pool.map(lambda args: fn(*args), calls))))
+
+    def replay(*args: Any) -> Any:
+        given, result = next(results, ((), None))
+        if len(given) != len(args) or not all([one is two or one == two for one, two in zip(given, args)]):
+            raise RuntimeError("the entries of the tensordict were changed while a function was applied to them in threads")
+        return result
+
+    return replay
 
 
 def _run(

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.keys import key_of
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_leaves, own_leaves, refill
+from tensordict._ops.waist import Waist, collect, has_own, leaves_like, leaves_of, map_leaves, refill
 from tensordict._types import Path, TensorCollection
 
 
@@ -68,7 +68,7 @@ class AutogradOps(Waist):
                 f"Cannot assign .data from a source with batch size {value.batch_size} to a destination with batch size "
                 f"{self.batch_size}."
             )
-        if own_leaves(self) is None:
+        if not has_own(self):
             _set_in_stacks(self, value, "data")
             return
         mine, given = dict(_paths(self, ())), dict(_paths(value, ()))
@@ -92,16 +92,17 @@ class AutogradOps(Waist):
 
     @grad.setter
     def grad(self, value: Any) -> None:
-        if value is not None and own_leaves(self) is None:
+        if value is not None and not has_own(self):
             _check_source(value, "grad")
             _set_in_stacks(self, value, "grad")
             return
-        leaves = leaves_of(self)
         if value is None:
+            leaves = leaves_of(self)
             _assign(leaves, "grad", [None] * len(leaves))
             return
         _check_source(value, "grad")
-        _assign(leaves, "grad", [_entry(value, path) for path, _ in _paths(self, ())])
+        rows = list(_paths(self, ()))
+        _assign([leaf for _, leaf in rows], "grad", [_entry(value, path) for path, _ in rows])
 
     def zero_grad(self, set_to_none: bool = True) -> Self:
         """Removes, or zeroes, the gradient of every leaf."""
@@ -149,13 +150,13 @@ class AutogradOps(Waist):
                     f"{tuple(leaf.shape)}. Pass a gradient tensordict of the same keys."
                 )
         grads = None if gradient is None else [_entry(gradient, path) for path, _ in rows]
-        wanted = leaves_of(inputs) if isinstance(inputs, TensorCollection) else inputs  # type: ignore[arg-type]
+        wanted = leaves_of(inputs) if isinstance(inputs, TensorCollection) else inputs
         torch.autograd.backward([leaf for _, leaf in rows], grads, retain_graph, create_graph, inputs=wanted)
 
 
 def _paths(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     """Each leaf with its path, in the order of `leaves_of`."""
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             yield from _paths(value, (*path, key))
         else:
@@ -192,9 +193,10 @@ def _assign(leaves: list[Any], name: str, values: list[Any]) -> None:
 def _set_in_stacks(node: Any, value: Any, name: str) -> None:
     """Sets an attribute of each leaf of a tree with stacks in it, level by level."""
     if node._stacked:
-        pairs = list(zip(node._parts(), node._parts_of(value)))
+        pieces = node._pieces()
+        pairs = list(zip(pieces.values(), node._pieces_of(value, pieces)))
     else:
-        pairs = [(node._get_str(key), entry) for key, entry in value._fields().items()]
+        pairs = [(node._get_str(key), entry) for key, entry in value._entries().items()]
     for mine, entry in pairs:
         if isinstance(mine, TensorCollection):
             if not mine._is_non_tensor:  # objects stay as they are
@@ -205,12 +207,13 @@ def _set_in_stacks(node: Any, value: Any, name: str) -> None:
 
 def _gradients(node: Any) -> Any:
     if node._stacked:
-        parts = [_gradients(part) for part in node._parts()]
-        if all([part is None for part in parts]):
+        members = node._pieces()
+        parts = {place: _gradients(part) for place, part in members.items()}
+        if all([part is None for part in parts.values()]):
             return None
-        return node._from_parts([mine.empty() if part is None else part for mine, part in zip(node._parts(), parts)])
+        return node._from_pieces({place: members[place].empty() if part is None else part for place, part in parts.items()})
     fields = {}
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             found = _gradients(value)
         else:
@@ -260,14 +263,19 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwar
     weights = only(grad_outputs, "grad_output")
     if weights is not None and isinstance(weights, TensorCollection) is not isinstance(source, TensorCollection):
         raise ValueError(f"grad_outputs must be of the kind of the outputs, got a {type(weights).__name__}")
-    rows = leaves_of(source) if isinstance(source, TensorCollection) else [source]  # type: ignore[arg-type]
+    rows: list[Any] = []
+    if not isinstance(source, TensorCollection):
+        rows = [source]
+    else:
+        outputs_tree = collect(source, rows)
     if isinstance(weights, TensorCollection):
-        weights = leaves_like(source, weights)  # type: ignore[arg-type]
+        weights = leaves_like(outputs_tree, weights)
     elif weights is not None:
         weights = [weights]
-    wanted = leaves_of(target) if isinstance(target, TensorCollection) else [target]  # type: ignore[arg-type]
-    found = torch.autograd.grad(rows, wanted, weights, *args, **kwargs)
     if not isinstance(target, TensorCollection):
-        return found
-    out = refill(target, iter(found))
+        return torch.autograd.grad(rows, [target], weights, *args, **kwargs)
+    wanted: list[Any] = []
+    tree = collect(target, wanted)
+    found = torch.autograd.grad(rows, wanted, weights, *args, **kwargs)
+    out = refill(tree, iter(found))
     return relock(_without_none(out) if any(one is None for one in found) else out, target)

@@ -35,7 +35,7 @@ class BatchOps(Waist):
         self._set_batch_size(size)
         if names is not None:
             self._set_names((names + [None] * len(size))[: len(size)])
-        for entry in self._fields().values():
+        for entry in self._entries().values():
             if isinstance(entry, BatchOps) and entry.batch_size[: len(size)] != size:
                 entry.batch_size = size
 
@@ -43,7 +43,7 @@ class BatchOps(Waist):
         """Raises where an entry does not have the leading dimensions `size`, those of the batch if not given."""
         if size is None:
             size = self.batch_size
-        for key, entry in self._fields().items():
+        for key, entry in self._entries().items():
             if isinstance(entry, BatchOps):
                 if entry.batch_size[: len(size)] != size:
                     entry._check_batch_size(size)
@@ -56,7 +56,7 @@ class BatchOps(Waist):
     def _check_device(self) -> None:
         """Raises where an entry is on another device than the label of this tensordict says."""
         device = self.device
-        for key, entry in self._fields().items():
+        for key, entry in self._entries().items():
             if device is not None and entry.device != device:
                 raise RuntimeError(f"the {type(entry).__name__} {key} is on {entry.device}, the tensordict on {device}.")
             if isinstance(entry, BatchOps):
@@ -102,7 +102,7 @@ class BatchOps(Waist):
         """
         if keep_compliant_size and batch_dims is not None and len(self.batch_size) >= batch_dims:
             return self
-        fields = [entry for entry in self._fields().values() if not is_unbatched(entry)]
+        fields = [entry for entry in self._entries().values() if not is_unbatched(entry)]
         # a node without leaves fits every size, and takes that of its parent; a stack of objects has one of its own
         bare = [entry for entry in fields if isinstance(entry, BatchOps) and _is_bare(entry)]
         shapes = []

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import Waist, map_leaves
+from tensordict._ops.waist import Waist, map_leaves, map_nodes
 from tensordict._types import TensorCollection
 
 Filter = Callable[[Any, Tensor], bool]
@@ -68,9 +68,9 @@ def cast_leaves(node: Any, leaf: Callable[[Any], Any], chosen: Filter | None) ->
 
 def _cast_chosen(node: Any, leaf: Callable[[Any], Any], chosen: Filter, path: tuple[str, ...]) -> Any:
     if node._stacked:
-        return node._from_parts([_cast_chosen(part, leaf, chosen, path) for part in node._parts()])
+        return map_nodes(node, lambda part: _cast_chosen(part, leaf, chosen, path))
     fields = {}
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             fields[key] = _cast_chosen(value, leaf, chosen, (*path, key))
         else:

@@ -59,7 +59,7 @@ def _disagreement(node: Any, path: Path) -> str | None:
         below = (_disagreement(part, (*path, str(place))) for place, part in enumerate(node._parts()))
         return next(filter(None, below), None)
     size = node.batch_size
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         here = (*path, key)
         is_node = isinstance(value, TensorCollection)
         # a leaf without a batch says which batch it is of

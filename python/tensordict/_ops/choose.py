@@ -16,7 +16,7 @@ from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
 from tensordict._ops.take import can_become, check_nodes_unlocked, take_over
-from tensordict._ops.waist import leaves_of, map_leaves, own_leaves, refill, spread, transform
+from tensordict._ops.waist import collect, is_own, map_leaves, refill, spread, transform
 from tensordict._types import TensorCollection
 
 
@@ -109,12 +109,13 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        leaves = leaves_of(self)
-        pairs = [(leaf, piece) for leaf, piece in zip(leaves, spread(self, mask)) if not is_unbatched(leaf)]
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        pairs = [(leaf, piece) for leaf, piece in zip(leaves, spread(tree, mask)) if not is_unbatched(leaf)]
         wide = [expand_as_right(piece, leaf) for leaf, piece in pairs]
         for (leaf, _), chosen in zip(pairs, wide):
             _on(leaf, Tensor.masked_fill_, leaf, chosen, value)
-        self._wrote(leaves)
+        self._wrote(tree, leaves)
         return self
 
     def masked_fill(self, mask: Tensor, value: Any) -> Self:
@@ -123,10 +124,10 @@ class ChooseOps(IndexOps):
         Raises:
             RuntimeError: the mask does not fit the batch size.
         """
-        if own_leaves(self) is not None:
-            return map_leaves(self, lambda leaf: leaf.masked_fill(expand_as_right(mask, leaf), value))
-        pairs = zip(leaves_of(self), spread(self, mask))
-        return refill(self, (_filled(leaf, piece, value) for leaf, piece in pairs))
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        masks = [mask] * len(leaves) if is_own(tree) else spread(tree, mask)
+        return refill(tree, iter([_filled(leaf, piece, value) for leaf, piece in zip(leaves, masks)]))
 
     def where(
         self, condition: Tensor, other: Any, *, out: Any = None, pad: Any = None, update_batch_size: bool = False
@@ -169,17 +170,25 @@ def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if node._is_non_tensor:
         return node._chosen(condition, other)
     if node._stacked:
-        conditions: Any = [condition] * len(node._parts())
+        pieces = node._pieces()
+        conditions: Any = [condition] * len(pieces)
         if condition.ndim > node.stack_dim:
             conditions = condition.expand(node.batch_size[: condition.ndim]).unbind(node.stack_dim)
-        others = node._parts_of(other) if isinstance(other, TensorCollection) else [other] * len(conditions)
-        return relock(node._from_parts(map(_where, node._parts(), conditions, others, [pad] * len(conditions))), node)
+        if len(conditions) != len(pieces):
+            raise RuntimeError(f"the condition of shape {tuple(condition.shape)} does not fit {len(pieces)} tensordicts")
+        others = node._pieces_of(other, pieces) if isinstance(other, TensorCollection) else [other] * len(conditions)
+        chosen = map(_where, pieces.values(), conditions, others, [pad] * len(conditions))
+        return relock(node._from_pieces(dict(zip(pieces, chosen))), node)
     if not isinstance(other, TensorCollection):
-        if own_leaves(node) is None:
-            pairs = zip(leaves_of(node), spread(node, condition.expand(node.batch_size[: condition.ndim])))
-            return relock(refill(node, (_choose(c, leaf, other, None) for leaf, c in pairs)), node)
-        return relock(map_leaves(node, lambda leaf: torch.where(expand_as_right(condition, leaf), leaf, other)), node)
-    mine, theirs = node._fields(), other._fields()  # type: ignore[attr-defined]
+        leaves: list[Any] = []
+        tree = collect(node, leaves)
+        if is_own(tree):
+            conditions = [condition] * len(leaves)
+        else:
+            conditions = spread(tree, condition.expand(node.batch_size[: condition.ndim]))
+        rows = zip(conditions, leaves)
+        return relock(refill(tree, iter([_choose(row, leaf, other, None) for row, leaf in rows])), node)
+    mine, theirs = node._entries(), other._entries()  # type: ignore[attr-defined]
     fields = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:
         one, two = mine.get(key), theirs.get(key)

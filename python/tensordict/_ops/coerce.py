@@ -123,7 +123,7 @@ def coerce_node(node: Any, value: Any, non_blocking: bool = False, key: str = ""
 def _rebatched(node: Any, value: Any, non_blocking: bool) -> Any:
     value._check_batch_size(node.batch_size)
     child = value._rebuild({}, node.batch_size, value.device, None)
-    for key, entry in value._fields().items():
+    for key, entry in value._entries().items():
         child._set_str(key, coerce(child, key, entry, non_blocking))
     return child
 

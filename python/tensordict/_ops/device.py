@@ -14,7 +14,7 @@ from typing_extensions import Self
 from tensordict._io.consolidate import move_buffer
 from tensordict._ops.cast import cast_leaves
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.waist import Waist, copy_nodes, leaves_of, refill
+from tensordict._ops.waist import Tree, Waist, collect, copy_nodes, leaves_of, refill
 from tensordict._types import TensorCollection
 
 _CPU = torch.device("cpu")
@@ -218,14 +218,16 @@ def _moved(node: Any, target: _Target) -> Any:
         moved = move_buffer(node, target.device, bool(target.non_blocking), target.pin)
         if moved is not None:
             return moved
-    device, leaves = target.device, leaves_of(node)
+    device = target.device
+    leaves: list[Any] = []
+    tree = collect(node, leaves)
     if target.pin:
         leaves = _each_pinned(leaves, target.num_threads)
     # All copies to the CPU start at once and one wait ends them: without it, what has not arrived could be read.
     waits = device.type == "cpu" and target.non_blocking is None and any([_is_away(leaf) for leaf in leaves])
     starts = bool(target.non_blocking or waits or target.pin)
     moved = [leaf.to(device, non_blocking=starts) for leaf in leaves]
-    result = refill(node, iter(moved))
+    result = refill(tree, iter(moved))
     if waits:
         node._sync_all()
     elif target.pin and not target.non_blocking and device.type != "cpu":
@@ -255,7 +257,8 @@ def _to_described(node: Any, args: tuple[Any, ...], **options: Any) -> Any:
     if options:
         raise TypeError(f"to() of a tensordict of TensorAttrs got unexpected keyword arguments {sorted(options)}")
     leaves: list[tuple[Any, Any]] = []
-    _pair(node, args[0], leaves)
+    tree = collect(node, [])
+    _pair(tree, args[0], leaves)
     waits = non_blocking is None and any([_is_away(leaf) and _wants(spec, "device") == _CPU for leaf, spec in leaves])
     moved = [
         leaf
@@ -265,7 +268,7 @@ def _to_described(node: Any, args: tuple[Any, ...], **options: Any) -> Any:
     ]
     if waits:
         node._sync_all()
-    result = refill(node, iter(moved))
+    result = refill(tree, iter(moved))
     if node.device is not None and any([leaf.device != node.device for leaf in moved]):
         result._label_device(None)
     return result.lock_() if node.is_locked else result
@@ -277,13 +280,13 @@ def _wants(spec: Any, what: str) -> Any:
     return as_device(value) if what == "device" else value
 
 
-def _pair(node: Any, spec: Any, out: list[tuple[Any, Any]]) -> None:
-    """Collects each leaf below `node`, depth first, with what describes it, or None."""
+def _pair(tree: Tree, spec: Any, out: list[tuple[Any, Any]]) -> None:
+    """Collects each leaf of a tree, depth first, with what describes it, or None."""
     fields = None if spec is None else spec._fields()
-    names = range(len(node._parts())) if node._stacked else node._fields()
-    for name, part in zip(names, node._parts()):
+    node, pieces = tree
+    for name, part in pieces.items():
         said = spec if node._stacked else None if fields is None else fields.get(name)
-        if isinstance(part, TensorCollection):
+        if type(part) is tuple:
             _pair(part, None if said is None or said._describes else said, out)
         else:
             out.append((part, said if said is not None and said._describes else None))
@@ -298,7 +301,9 @@ def _each_pinned(leaves: list[Any], num_threads: int | None) -> list[Any]:
 
 
 def _pinned(node: Any, num_threads: int | None, inplace: bool) -> Any:
-    result = refill(node, iter(_each_pinned(leaves_of(node), num_threads)))
+    leaves: list[Any] = []
+    tree = collect(node, leaves)
+    result = refill(tree, iter(_each_pinned(leaves, num_threads)))
     if inplace:
         return _adopt(node, result)
     return result.lock_() if node.is_locked else result
@@ -314,8 +319,8 @@ def _adopt(node: Any, result: Any) -> Any:
         for part, moved in zip(node._parts(), result._parts()):
             _adopt(part, moved)
         return node
-    for key, value in result._fields().items():
-        current = node._fields()[key]
+    for key, value in result._entries().items():
+        current = node._get_str(key)
         if isinstance(value, TensorCollection):
             _adopt(current, value)
         else:

@@ -135,7 +135,7 @@ def _fit_rows(node: Any, index: Index, value: Any) -> Any:
 def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: list[tuple[Any, str, Any]]) -> None:
     """Plans the writes of the entries of `value`: into leaves that are there, and as new entries, zero in all other rows."""
     fields = node._fields()
-    items = value._fields() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
+    items = value._entries() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
@@ -154,8 +154,7 @@ def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: l
 
 def _holder_for(node: Any, path: Path) -> tuple[Any, Path]:
     """The last node there is on the way to `path`, and the rest of the path."""
-    while len(path) > 1 and path[0] in node._fields():
-        below = node._fields()[path[0]]
+    while len(path) > 1 and (below := node._fields().get(path[0])) is not None:
         if not isinstance(below, TensorCollection):
             raise through_leaf(path[0], below, key_of(path[1:]))
         node, path = below, path[1:]
@@ -185,7 +184,7 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
         if not isinstance(item, TensorCollection):
             item = node._below()._rebuild({}, index.shape(node.batch_size)).update(item)
         child = node._below()._rebuild({}, Size((*outer, *item.batch_size[inner:])), node.device)
-        for name, below in item._fields().items():
+        for name, below in item._entries().items():
             child._set_str(name, fresh_rows(node, index, name, below))
         return child
     out = item.new_zeros((*outer, *item.shape[inner:]))

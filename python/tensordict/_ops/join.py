@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,16 +11,17 @@ from torch import Size
 from tensordict._kernel import native, ragged
 from tensordict._kernel.change import Change
 from tensordict._kernel.unbatched import first_of, is_unbatched, moved
-from tensordict._ops.waist import leaves_like, leaves_of, refill, solid
+from tensordict._ops.waist import Tree, collect, leaves_like, refill, solid
 from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection
 
 
-def _columns(items: Sequence[Any]) -> list[list[Any]]:
-    """For each leaf of the first item, the leaves of all items at its place."""
-    first = items[0]
-    rows = [leaves_of(first)] + [leaves_like(first, item) for item in items[1:]]
-    return [list(column) for column in zip(*rows)]
+def _columns(items: Sequence[Any]) -> tuple[Tree, list[list[Any]]]:
+    """The tree of the first item, and for each leaf of it the leaves of all items at its place."""
+    leaves: list[Any] = []
+    tree = collect(items[0], leaves)
+    rows = [leaves] + [leaves_like(tree, item) for item in items[1:]]
+    return tree, [list(column) for column in zip(*rows)]
 
 
 def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
@@ -28,7 +29,7 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
     if not all([item._dict_backed for item in items]):
         return None
     fields = [item._fields() for item in items]
-    first = fields[0]
+    first = fields[0] = items[0]._entries()  # the others are asked for these keys
     if len(set(map(len, fields))) > 1:
         return None
     keys = [key for key, value in first.items() if not isinstance(value, TensorCollection)]
@@ -48,7 +49,7 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
                 if value is None:
                     return None
     node = items[0]
-    return node._from_parts(joined.values(), change)
+    return node._from_pieces(joined, change)
 
 
 def _has_objects(item: Any) -> bool:
@@ -63,9 +64,10 @@ def _join_objects(items: Sequence[Any], dim: int, cat: bool) -> Any:
 
 def _with_objects(items: Sequence[Any], result: Any, dim: int, cat: bool) -> Any:
     """`result`, made of the leaves of `items`, with the objects of all of them."""
-    for key, value in items[0]._fields().items():
+    for key in result._entries():
+        value = items[0]._get_str(key)
         if isinstance(value, TensorCollection):
-            below = [item._get_str(key) for item in items]
+            below = [value, *(item._get_str(key) for item in items[1:])]
             if any([_has_objects(item) for item in below]):
                 result._set_str(key, _join_objects(below, dim, cat))
             else:
@@ -86,7 +88,7 @@ def _alike(nodes: list[Any], gap: int | None) -> bool:
 
 def _check_nodes(items: Sequence[Any], gap: int | None) -> None:
     """Raises where the nodes below differ in their batch sizes, other than in the dimension `gap`."""
-    for key, node in items[0]._fields().items():
+    for key, node in items[0]._entries().items():
         if not isinstance(node, TensorCollection):
             continue
         below = [node, *(item._get_str(key) for item in items[1:])]
@@ -146,8 +148,8 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
         result = _stack_stacks(items, at)
     if result is None:
         items = [solid(item) for item in items]
-        columns = _stack_columns(items)
-        result = refill(items[0], iter(_joined(columns, at, torch.stack, ragged.stack, change)), change)
+        tree, columns = _stack_columns(items)
+        result = refill(tree, iter(_joined(columns, at, torch.stack, ragged.stack, change)), change)
         result = _with_objects(items, result, at, False)
     return _finish(items, result, out)
 
@@ -169,7 +171,7 @@ def _congruent(items: Sequence[Any]) -> bool:
     """Whether all are stacks of as many members along the same dimension."""
     if not all([item._stacked for item in items]):
         return False
-    return len({(item.stack_dim, len(item._parts())) for item in items}) == 1
+    return len({(item.stack_dim, len(item.tensordicts)) for item in items}) == 1
 
 
 def _stack_stacks(items: Sequence[Any], at: int) -> Any:
@@ -207,29 +209,39 @@ def _cat_stacks(items: Sequence[Any], at: int) -> Any:
     return first._like([cat_tensordicts(row, at - (at > dim)) for row in rows], dim)
 
 
-def _stack_columns(items: list[Any]) -> list[list[Any]]:
+def _stack_columns(items: list[Any]) -> tuple[Tree, list[list[Any]]]:
     try:
-        columns = _columns(items)
+        tree, columns = _columns(items)
     except KeyError as error:
         raise RuntimeError(
             f"The sets of keys in the tensordicts to stack are exclusive ({error.args[0]}). Consider using "
             "`LazyStackedTensorDict.maybe_dense_stack` instead."
         ) from error
     _check_nodes(items, None)
-    _check_shapes(items, columns)
-    return columns
+    _check_shapes(tree, columns)
+    return tree, columns
 
 
-def _check_shapes(items: Sequence[Any], columns: list[list[Any]]) -> None:
+def _keys(tree: Tree, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each leaf of a tree."""
+    for key, part in tree[1].items():
+        if type(part) is tuple:
+            yield from _keys(part, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _check_shapes(tree: Tree, columns: list[list[Any]]) -> None:
     for place, column in enumerate(columns):
         if ragged.has_ragged(column):
             continue  # they are compared when they are stacked
         shape = column[0].shape
         for value in column:
             if value.shape != shape:
-                key = list(items[0].keys(True, True))[place]
+                path = list(_keys(tree))[place]
                 raise RuntimeError(
-                    f"The shapes of the tensors to stack is incompatible: {value.shape} vs {shape} for key {key}."
+                    f"The shapes of the tensors to stack is incompatible: {value.shape} vs {shape} for key "
+                    f"{path[0] if len(path) == 1 else path}."
                 )
 
 
@@ -268,12 +280,11 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
         result = _cat_stacks(items, at)
     if result is None:
         items = [solid(item) for item in items]
-        columns = _columns(items)
+        tree, columns = _columns(items)
         _check_nodes(items, at)
         memo: dict[Any, Any] = {}
-        result = refill(
-            items[0], iter(_joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo), change)), change
-        )
+        made = _joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo), change)
+        result = refill(tree, iter(made), change)
         result = _with_objects(items, result, at, True)
     return _finish(items, result, out, at)
 
@@ -331,6 +342,6 @@ def densify(node: Any, layout: torch.layout = torch.strided) -> Any:
     if node._stacked:
         return node._densified(layout)
     fields = {
-        key: densify(value, layout) if isinstance(value, TensorCollection) else value for key, value in node._fields().items()
+        key: densify(value, layout) if isinstance(value, TensorCollection) else value for key, value in node._entries().items()
     }
     return node._rebuild(fields, node.batch_size, node.device, node._names)

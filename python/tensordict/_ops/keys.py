@@ -11,8 +11,8 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import default_is_leaf
-from tensordict._ops.access import AccessOps, descend, holder_of
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.access import AccessOps, descend, holder_of, is_there
+from tensordict._ops.waist import copy_nodes, map_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
 IsLeaf = Callable[[type], bool]
@@ -28,9 +28,9 @@ def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[
 
     Without `values` an entry may be something in its place (see `Waist._outline`).
     """
-    for name, value in node._fields().items() if values else node._outline():
+    for name, value in node._entries().items() if values else node._outline():
         key: Key = (*prefix, name) if prefix else name
-        if not isinstance(value, TensorCollection):
+        if type(value) is Tensor or not isinstance(value, TensorCollection):
             out.append((key, value))
             continue
         leaf = is_leaf(type(value))
@@ -61,11 +61,9 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         path = path_of(key)
         if len(path) > 1 and not self.include_nested:
             return False
-        try:
-            value = descend(self.tensordict, path)
-        except (KeyError, _KeyThroughLeafError):
+        if not is_there(self.tensordict, path):
             return False
-        return not (self.leaves_only and self._node(value))
+        return not (self.leaves_only and self._node(descend(self.tensordict, path)))
 
     def _node(self, value: Any) -> bool:
         return isinstance(value, TensorCollection) and not (self.is_leaf or default_is_leaf)(type(value))
@@ -99,7 +97,7 @@ class KeyOps(AccessOps):
         if include_nested:
             walk(self, (), leaves_only, leaf, out, values)
         else:
-            out = list(self._fields().items() if values else self._outline())
+            out = list(self._entries().items() if values else self._outline())
             if leaves_only:
                 out = [(k, v) for k, v in out if not isinstance(v, TensorCollection) or leaf(type(v))]
         if sort:
@@ -175,11 +173,7 @@ class KeyOps(AccessOps):
             path = path_of(key)
         except KeyError as error:
             raise RuntimeError(f"key must be a NestedKey (a string or a tuple of strings), got {key!r}") from error
-        try:
-            descend(self, path)
-        except (KeyError, _KeyThroughLeafError):
-            return False
-        return True
+        return is_there(self, path)
 
     def __delitem__(self, key: Key) -> None:
         self.del_(key)
@@ -226,7 +220,7 @@ class KeyOps(AccessOps):
 
     def filter_empty_(self) -> Self:
         """Removes the nodes below that hold no leaf."""
-        for key, value in list(self._fields().items()):
+        for key, value in self._entries().items():
             if isinstance(value, KeyOps):
                 if value.is_empty():
                     self.del_(key)
@@ -278,7 +272,7 @@ class KeyOps(AccessOps):
             ValueError: two entries would have the same key, or one would be below another.
         """
         if self._stacked:
-            return self._from_parts([part.rename_keys(mapping, strict=strict) for part in self._parts()])
+            return map_nodes(self, lambda part: part.rename_keys(mapping, strict=strict))
         moves = {path_of(old): path_of(new) for old, new in mapping.items()}
         out = self.copy()  # type: ignore[attr-defined]
         taken = []
@@ -318,8 +312,8 @@ class KeyOps(AccessOps):
 
     def _select(self, paths: list[Path], strict: bool) -> Any:
         if self._stacked:
-            return self._from_parts([part._select(paths, strict) for part in self._parts()])
-        fields = self._fields()
+            return map_nodes(self, lambda part: part._select(paths, strict))
+        fields = self._entries() if self._dict_backed else self._fields()
         chosen: dict[str, Any] = {}
         below: dict[str, list[Path]] = {}
         for path in paths:
@@ -342,10 +336,11 @@ class KeyOps(AccessOps):
         """Makes the entries of `other` those of this tensordict; nodes that both have stay, with other entries."""
         self._check_unlocked()
         if self._stacked:
-            for part, wanted in zip(self._parts(), self._parts_of(other)):
+            members = self._pieces()
+            for part, wanted in zip(members.values(), self._pieces_of(other, members)):
                 part._take_fields(wanted)
             return self
-        own, fields = self._fields(), other._fields()
+        own, fields = self._entries(), other._entries()
         kept = {
             key: value
             for key, value in own.items()
@@ -353,7 +348,7 @@ class KeyOps(AccessOps):
         }
         for value in kept.values():
             value._check_unlocked()
-        for key in list(own):
+        for key in own:
             if key not in fields:
                 self._del_str(key)
         for key, value in fields.items():
@@ -377,8 +372,8 @@ class KeyOps(AccessOps):
 
     def _exclude(self, paths: list[Path]) -> Any:
         if self._stacked:
-            return self._from_parts([part._exclude(paths) for part in self._parts()])
-        fields = dict(self._fields())
+            return map_nodes(self, lambda part: part._exclude(paths))
+        fields = self._entries()
         below: dict[str, list[Path]] = {}
         for path in paths:
             if len(path) == 1:
@@ -406,7 +401,7 @@ class KeyOps(AccessOps):
 
     def _flat(self, separator: str, is_leaf: IsLeaf) -> Any:
         if self._stacked:
-            return self._from_parts([part._flat(separator, is_leaf) for part in self._parts()])
+            return map_nodes(self, lambda part: part._flat(separator, is_leaf))
         flat: dict[str, Any] = {}
         clash: list[Key] = []
         _flatten(self, "", separator, is_leaf, flat, clash)
@@ -430,9 +425,9 @@ class KeyOps(AccessOps):
 
     def _unflat(self, separator: str) -> Any:
         if self._stacked:
-            return self._from_parts([part._unflat(separator) for part in self._parts()])
+            return map_nodes(self, lambda part: part._unflat(separator))
         out = self._rebuild({}, self.batch_size, self.device, self._names)
-        fields = self._fields()
+        fields = self._entries()
         for key, value in fields.items():
             if separator not in key:  # nodes are copied, since paths may be written into them
                 out._set_str(key, copy_nodes(value) if isinstance(value, TensorCollection) else value)
@@ -511,7 +506,7 @@ def _has_leaves(value: Any) -> bool:
 
 def _sweep(node: Any) -> None:
     """Removes the nodes below that hold no leaf, other than from locked nodes."""
-    for key, value in list(node._fields().items()):
+    for key, value in node._entries().items():
         if isinstance(value, KeyOps):
             if value.is_empty():
                 node._del_str(key)
@@ -549,7 +544,7 @@ def _check_free(node: Any, path: Path) -> None:
 
 
 def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:
-    for name, value in node._fields().items():
+    for name, value in node._entries().items():
         key = prefix + name
         if isinstance(value, TensorCollection) and not value._is_non_tensor and not is_leaf(type(value)):
             _flatten(value, key + separator, separator, is_leaf, out, clash)

@@ -10,10 +10,12 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.rows import run
+from tensordict._ops.rows import foreach_of, run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Waist, copy_nodes, leaves_like, leaves_of, map_leaves, refill, solid
+from tensordict._ops.waist import Waist, collect, copy_nodes, leaves_like, map_leaves, map_nodes, refill, solid
 from tensordict._types import NO_DEFAULT, TensorCollection
+
+_CLONE = foreach_of("clone")
 
 
 class LikeOps(Waist):
@@ -29,7 +31,9 @@ class LikeOps(Waist):
         """
         if not recurse:
             return copy_nodes(self)
-        return refill(self, iter(run(leaves_of(self), torch.clone, getattr(torch, "_foreach_clone", None))))
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        return refill(tree, iter(run(leaves, torch.clone, _CLONE)))
 
     def copy(self) -> Self:
         """A shallow copy: new nodes, shared leaves."""
@@ -41,7 +45,9 @@ class LikeOps(Waist):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         import copy
 
-        out = refill(self, iter([copy.deepcopy(leaf, memo) for leaf in leaves_of(self)]))
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        out = refill(tree, iter([copy.deepcopy(leaf, memo) for leaf in leaves]))
         _deepen(out, copy.deepcopy, memo)
         return out
 
@@ -66,7 +72,7 @@ class LikeOps(Waist):
         size = self.batch_size if batch_size is None else as_size(batch_size)
         label = self.device if device is NO_DEFAULT else as_device(device)
         if self._stacked and batch_size is None:
-            out: Any = self._from_parts([part.empty(recurse, device=device) for part in self._parts()])
+            out: Any = map_nodes(self, lambda part: part.empty(recurse, device=device))
         else:
             out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
         if names is not NO_DEFAULT and names is not None:
@@ -109,8 +115,10 @@ class LikeOps(Waist):
             kwargs["device"] = device
         node = solid(self)
         if isinstance(data, TensorCollection):
-            rows = zip(leaves_of(node), leaves_like(node, data))  # type: ignore[arg-type]
-            out = refill(node, (leaf.new_tensor(value, **kwargs) for leaf, value in rows))
+            leaves: list[Any] = []
+            tree = collect(node, leaves)
+            rows = zip(leaves, leaves_like(tree, data))
+            out = refill(tree, iter([leaf.new_tensor(value, **kwargs) for leaf, value in rows]))
             out.batch_size = data.batch_size  # type: ignore[attr-defined]
             if "device" in kwargs:
                 out._label_device(as_device(kwargs["device"]))
@@ -133,7 +141,7 @@ def _deepen(node: Any, deepcopy: Callable[..., Any], memo: dict[int, Any]) -> No
 
 def _emptied(node: Any, size: Size, device: torch.device | None, own_device: bool, recurse: bool) -> Any:
     fields = {}
-    for key, value in node._fields().items() if recurse else ():
+    for key, value in node._entries().items() if recurse else ():
         if not isinstance(value, TensorCollection):
             continue
         inner: Size = value.batch_size  # type: ignore[attr-defined]
@@ -150,7 +158,7 @@ def _emptied(node: Any, size: Size, device: torch.device | None, own_device: boo
 
 
 def _resized(node: Any, batch_size: Size, device: torch.device | None) -> Any:
-    fields = node._fields()
+    fields = node._entries()
     return node._rebuild(
         {k: _resized(v, batch_size, device) if isinstance(v, Waist) else v for k, v in fields.items()}, batch_size, device
     )
@@ -169,7 +177,7 @@ def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any
     if node._is_non_tensor:
         return node._anew(batch_size)
     fields = {}
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             inner = Size(batch_size + value.batch_size[consumed:])  # type: ignore[attr-defined]
             fields[key] = _new_node(value, inner, len(value.batch_size), options, make)  # type: ignore[attr-defined]
@@ -184,7 +192,7 @@ def _unwrapped(node: Any) -> Any:
     """The containers that tensorclasses are around, at every depth, in place of the tensorclasses."""
     if node._wrapped is not None and not node._is_non_tensor:
         return _unwrapped(node._wrapped)
-    for key, value in node._fields().items() if node._dict_backed else ():
+    for key, value in node._entries().items() if node._dict_backed else ():
         if isinstance(value, TensorCollection):
             node._set_str(key, _unwrapped(value))
     return node

@@ -14,6 +14,7 @@ from tensordict._kernel.registry import exposed, is_leaf_nontensor
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.lock import nodes_in
+from tensordict._ops.waist import map_nodes
 from tensordict._reexport import non_tensor, tensor_attrs
 from tensordict._types import NO_DEFAULT, Key, TensorCollection
 
@@ -80,10 +81,10 @@ class ObjectOps(KeyOps):
     def filter_non_tensor_data(self) -> Self:
         """A tensordict without the entries that hold objects; the leaves are shared."""
         if self._stacked:
-            return self._from_parts([part.filter_non_tensor_data() for part in self._parts()])
+            return map_nodes(self, lambda part: part.filter_non_tensor_data())
         fields = {
             key: value.filter_non_tensor_data() if isinstance(value, ObjectOps) else value
-            for key, value in self._fields().items()
+            for key, value in self._entries().items()
             if not (isinstance(value, TensorCollection) and value._is_non_tensor)
         }
         return self._rebuild(fields, self.batch_size, self.device, self._names)

@@ -10,23 +10,23 @@ from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.shapes import broadcast
-from tensordict._ops.waist import leaves_like, own_leaves, refill, spread
+from tensordict._ops.waist import Tree, collect, is_own, leaves_like, refill, spread
 from tensordict._types import TensorCollection
 
 _REFUSED = (str, bytes, list, tuple, dict, set, type(None))
 
 
-def align(node: Any, leaves: list[Any], others: tuple[Any, ...], strict: bool) -> tuple[list[Any], Change | None]:
-    """A column for each of the `others`, and what they change of the batch dimensions of `node`.
+def align(tree: Tree, leaves: list[Any], others: tuple[Any, ...], strict: bool) -> tuple[list[Any], Change | None]:
+    """A column for each of the `others`, and what they change of the batch dimensions of a tree.
 
     A column is a list with an entry for each of the `leaves`, or a number for all of them. A tensor is broadcast against the
     batch size, then stands at the leading dimensions of each leaf.
 
     Args:
-        node: the tensordict that the leaves are of.
+        tree: the tree that the leaves are of.
         leaves: its leaves.
         others: tensordicts, tensors, numbers.
-        strict: whether a tensordict may have no keys but those of `node`.
+        strict: whether a tensordict may have no keys but those of the tree.
 
     Raises:
         KeyError: a tensordict lacks a key, or has more keys and `strict` holds.
@@ -35,14 +35,14 @@ def align(node: Any, leaves: list[Any], others: tuple[Any, ...], strict: bool) -
     """
     columns: list[Any] = []
     shapes: list[Size] = []
-    batch_size = node.batch_size
+    batch_size = tree[0].batch_size
     for other in others:
         if isinstance(other, TensorCollection):
-            columns.append(_beside(node, other, strict))
+            columns.append(_beside(tree, other, strict))
             if other.batch_size != batch_size:  # type: ignore[attr-defined]
                 shapes.append(other.batch_size)  # type: ignore[attr-defined]
         elif isinstance(other, Tensor):
-            columns.append(_column(node, leaves, other, len(batch_size)))
+            columns.append(_column(tree, leaves, other, len(batch_size)))
             if other.ndim and other.shape != batch_size:
                 shapes.append(other.shape)
         elif isinstance(other, _REFUSED):
@@ -52,32 +52,39 @@ def align(node: Any, leaves: list[Any], others: tuple[Any, ...], strict: bool) -
     return columns, _growth(batch_size, shapes) if shapes else None
 
 
-def _beside(node: Any, other: Any, strict: bool) -> list[Any]:
+def _beside(tree: Tree, other: Any, strict: bool) -> list[Any]:
     try:
-        return leaves_like(node, other)
+        return leaves_like(tree, other)
     except KeyError:
         if strict:
             raise
-    return leaves_like(node, restricted(other, node))
+    return leaves_like(tree, restricted(other, tree))
 
 
-def settled(node: Any, others: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Operands of one batch size, where there is a stack below `node`: it has to divide the others among its members."""
-    batch_size = node.batch_size
+def settled(node: Any, others: tuple[Any, ...]) -> tuple[Tree, list[Any], tuple[Any, ...]]:
+    """The tree of `node`, its leaves, and the other operands.
+
+    They have one batch size where there is a stack in the tree, which has to divide the others among its members.
+    """
+    leaves: list[Any] = []
+    tree, batch_size = collect(node, leaves), node.batch_size
     shapes = [other.shape for other in others if isinstance(other, (Tensor, TensorCollection)) and other.shape != batch_size]  # type: ignore[union-attr]
     shapes = [shape for shape in shapes if shape]
-    if not shapes or own_leaves(node) is not None:
-        return node, others
+    if not shapes or is_own(tree):
+        return tree, leaves, others
     prefix = _growth(batch_size, shapes).prefix
     wide = tuple([other.expand(prefix) if getattr(other, "shape", ()) else other for other in others])
-    return node if prefix == batch_size else node.expand(prefix), wide
+    if prefix != batch_size:
+        leaves = []
+        tree = collect(node.expand(prefix), leaves)
+    return tree, leaves, wide
 
 
-def _column(node: Any, leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
+def _column(tree: Tree, leaves: list[Any], tensor: Tensor, dims: int) -> list[Any]:
     if not tensor.ndim:
         return [tensor] * len(leaves)
-    if own_leaves(node) is None:
-        values = spread(node, tensor)
+    if not is_own(tree):
+        values = spread(tree, tensor)
         return [value.reshape(value.shape + (1,) * (leaf.ndim - value.ndim)) for leaf, value in zip(leaves, values)]
     shape = tensor.shape
     views: dict[int, Tensor] = {dims: tensor}  # by the number of dimensions of the leaf
@@ -91,16 +98,16 @@ def _column(node: Any, leaves: list[Any], tensor: Tensor, dims: int) -> list[Any
     return out
 
 
-def restricted(other: Any, node: Any) -> Any:
-    """`other` with the keys of `node` alone; raises `KeyError` where it lacks one."""
+def restricted(other: Any, tree: Tree) -> Any:
+    """`other` with the keys of a tree alone; raises `KeyError` where it lacks one."""
+    node, pieces = tree
     if node._stacked:
-        parts = [restricted(piece, part) for part, piece in zip(node._parts(), node._parts_of(other))]
-        return node._from_parts(parts)
-    mine, theirs = node._fields(), other._fields()
-    fields = {
-        key: restricted(theirs[key], value) if isinstance(value, TensorCollection) and key in theirs else other._get_str(key)
-        for key, value in mine.items()
-    }
+        rows = zip(pieces.items(), node._pieces_of(other, pieces))
+        return node._from_pieces({place: restricted(piece, part) for (place, part), piece in rows})
+    fields = {}
+    for key, part in pieces.items():
+        value = other._get_str(key)
+        fields[key] = restricted(value, part) if type(part) is tuple and isinstance(value, TensorCollection) else value
     return other._rebuild(fields, other.batch_size)
 
 
@@ -125,10 +132,10 @@ def check_stays(node: Any, change: Change | None) -> None:
         raise _too_large(node, change.prefix)
 
 
-def check_grown(node: Any, grown: Any) -> None:
+def check_grown(node: Any, tree: Tree) -> None:
     """Raises where `settled` had to enlarge `node`."""
-    if grown is not node:
-        raise _too_large(node, grown.batch_size)
+    if tree[0] is not node:
+        raise _too_large(node, tree[0].batch_size)
 
 
 def _too_large(node: Any, size: Size) -> RuntimeError:
@@ -138,10 +145,10 @@ def _too_large(node: Any, size: Size) -> RuntimeError:
     )
 
 
-def regrow(node: Any, leaves: Iterable[Any], change: Change | None) -> Any:
-    """A tree like `node` with the results of an operation, and the batch size that its operands gave."""
+def regrow(tree: Tree, leaves: Iterable[Any], change: Change | None) -> Any:
+    """What a tree becomes with the results of an operation, and the batch size that its operands gave."""
     if change is None:
-        return refill(node, iter(leaves))
+        return refill(tree, iter(leaves))
     leaves = list(leaves)
     prefix = change.prefix
     for leaf in leaves:
@@ -149,7 +156,7 @@ def regrow(node: Any, leaves: Iterable[Any], change: Change | None) -> Any:
             raise RuntimeError(
                 f"a leaf of the result has the shape {tuple(leaf.shape)}: it does not broadcast to {tuple(prefix)}"
             )
-    return refill(node, iter(leaves), change)
+    return refill(tree, iter(leaves), change)
 
 
 # Operands of unlike keys.
@@ -193,9 +200,11 @@ def _pair(key: str, mine: Any, theirs: Any) -> bool:
 
 def _inner(node: Any, other: Any, function: Any) -> Any:
     if node._stacked:
-        return node._from_parts([_inner(part, piece, function) for part, piece in zip(node._parts(), node._parts_of(other))])
-    fields, theirs = {}, other._fields()
-    for key, value in node._fields().items():
+        pieces = node._pieces()
+        rows = zip(pieces.items(), node._pieces_of(other, pieces))
+        return node._from_pieces({place: _inner(part, piece, function) for (place, part), piece in rows})
+    fields, theirs = {}, other._entries()
+    for key, value in node._entries().items():
         if key in theirs:
             if not _pair(key, value, theirs[key]):
                 fields[key] = function(value, theirs[key])
@@ -206,10 +215,11 @@ def _inner(node: Any, other: Any, function: Any) -> Any:
 
 def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
     if node._stacked:
-        fills = default.expand(node.batch_size).unbind(node.stack_dim) if default.ndim else [default] * len(node._parts())
-        rows = zip(node._parts(), node._parts_of(other), fills)
-        return node._from_parts([_outer(part, piece, function, fill) for part, piece, fill in rows])
-    mine, theirs = node._fields(), other._fields()
+        pieces = node._pieces()
+        fills = default.expand(node.batch_size).unbind(node.stack_dim) if default.ndim else [default] * len(pieces)
+        rows = zip(pieces.items(), node._pieces_of(other, pieces), fills)
+        return node._from_pieces({place: _outer(part, piece, function, fill) for (place, part), piece, fill in rows})
+    mine, theirs = node._entries(), other._entries()
     fields = {}
     for key, value in mine.items():
         if key not in theirs:
@@ -227,7 +237,7 @@ def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
 def _one_sided(value: Any, default: Tensor, function: Any) -> Any:
     """`function(leaf, default)` of a leaf or of all leaves of a node."""
     if isinstance(value, TensorCollection):
-        fields = {key: _one_sided(part, default, function) for key, part in value._fields().items()}  # type: ignore[attr-defined]
+        fields = {key: _one_sided(part, default, function) for key, part in value._entries().items()}  # type: ignore[attr-defined]
         return value._rebuild(fields, value.batch_size, value.device, value._names)  # type: ignore[attr-defined]
     if default.ndim:
         default = default.reshape(default.shape + (1,) * (value.ndim - default.ndim))

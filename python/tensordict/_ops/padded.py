@@ -8,7 +8,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.ragged import counts, is_jagged, mask_of, ragged_dim, to_padded
-from tensordict._ops.waist import Waist, leaves_of, refill
+from tensordict._ops.waist import Waist, collect, refill
 from tensordict._types import Key
 
 
@@ -28,11 +28,12 @@ class PaddedOps(Waist):
         Raises:
             RuntimeError: there is a `mask_key`, and no batch dimension is ragged.
         """
-        leaves = leaves_of(self)
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
         at = next((place for place, size in enumerate(self.batch_size) if type(size) is not int), None)
         if mask_key is not None and at is None:
             raise RuntimeError("mask_key should only be provided if the heterogenous dimension is part of the batch-size.")
-        out = refill(self, iter([to_padded(leaf, padding) if leaf.is_nested else leaf for leaf in leaves]))
+        out = refill(tree, iter([to_padded(leaf, padding) if leaf.is_nested else leaf for leaf in leaves]))
         if at is not None:
             owner = _owner(leaves, at)
             _set_size(out, at, int(counts(owner).max()) if owner.size(0) else 0)

@@ -24,7 +24,7 @@ from tensordict._ops.rows import (
     unary,
     unary_,
 )
-from tensordict._ops.waist import Waist, leaves_like, leaves_of, map_batched
+from tensordict._ops.waist import Waist, collect, leaves_like, map_batched
 from tensordict._types import TensorCollection
 
 
@@ -277,7 +277,8 @@ _NORM = foreach_of("norm")
 
 def _write(result: Any, out: Any) -> Any:
     """Writes the leaves of `result` into those of `out`, once all are known to fit."""
-    targets, values = leaves_of(out), leaves_like(out, result)
+    targets: list[Any] = []
+    values = leaves_like(collect(out, targets), result)
     for target, value in zip(targets, values):
         if target.shape != value.shape or target.dtype != value.dtype:
             raise RuntimeError(
@@ -298,7 +299,7 @@ def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype 
 
 
 def _norms(node: Any, dtype: torch.dtype | None, rename: Callable[[str], Any] | None) -> Any:
-    fields = node._fields()
+    fields = node._entries()
     leaves = [value for value in fields.values() if not isinstance(value, TensorCollection)]
     norms = iter(run(leaves, torch.linalg.vector_norm, _NORM, 2, dtype=dtype))
     found = {

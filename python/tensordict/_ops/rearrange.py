@@ -98,7 +98,7 @@ def _canonical(leaf: Tensor) -> Tensor:
 def _expand_like(node: Any, other: Any, change: Change) -> Any:
     """The leaves expanded to the shapes of those of `other` under the same keys."""
     fields = {}
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         target = other._get_str(key)
         deep = isinstance(value, TensorCollection)
         fields[key] = _expand_like(value, target, change) if deep else value.expand(target.shape)

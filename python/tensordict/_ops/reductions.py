@@ -149,15 +149,13 @@ def _each(node: Any, plan: Callable[[Any], Change]) -> Any:
     change = plan(node)
     if node._stacked:
         return node._transform(change)  # it holds objects: all other stacks were made solid
-    parts = [
-        _each(part, plan)
-        if isinstance(part, TensorCollection)
-        else moved(part, change)
-        if is_unbatched(part)
-        else change.leaf(part)
-        for part in node._parts()
-    ]
-    return node._from_parts(parts, change)
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if isinstance(part, TensorCollection):
+            pieces[key] = _each(part, plan)
+        else:
+            pieces[key] = moved(part, change) if is_unbatched(part) else change.leaf(part)
+    return node._from_pieces(pieces, change)
 
 
 def _whole(node: Any, function: Reduction, keep: bool, lead: tuple[int, ...], options: dict[str, Any]) -> Any:
@@ -233,7 +231,7 @@ def _renamed(node: Any, rename: Callable[[Any], Any]) -> Any:
         KeyError: two keys of a node become one.
     """
     out = node._rebuild({}, node.batch_size, node.device, node._names)
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         new = rename(key)
         if new is None:
             continue

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from tensordict._kernel.native import is_plain
+from tensordict._kernel.native import is_plain, regrouped
 from tensordict._kernel.ragged import each
 from tensordict._ops.operands import align, check_grown, check_stays, regrow, settled, with_default
-from tensordict._ops.waist import leaves_of, map_leaves, map_pairs, refill
+from tensordict._ops.waist import collect, map_leaves, map_pairs, refill
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -89,18 +89,40 @@ def run(leaves: list[Any], one: Function, many: Function | None, *columns: Any, 
         try:
             return many(leaves, *columns, **options)
         except NotImplementedError:
-            pass  # torch has no such kernel for one of the leaves (nested, sparse), and has not begun
+            pass  # torch has no such kernel for one of the leaves (nested, sparse); what it did before is thrown away
         except RuntimeError as error:
-            # nor has it, out of place, where a leaf with gradient stands beside one of integers
-            if "Autograd not support dtype" not in str(error) or many.__name__.endswith("_"):
+            # so it is where a leaf with gradient stands beside one of integers
+            if "Autograd not support dtype" not in str(error):
                 raise
+    return _each(leaves, one, columns, options)
+
+
+def run_(leaves: list[Any], one: Function, many: Function | None, *columns: Any, **options: Any) -> None:
+    """`run` for functions in place, which are called once for each leaf: where one fails, those before it stay done.
+
+    Torch has no kernels for many nested leaves at once, and where it finds out it has begun with the leaves before them.
+    """
+    if many is not None and leaves and _all_plain(leaves, columns) and _all_dense(leaves):
+        many(leaves, *columns, **options)
+    else:
+        _each(leaves, one, columns, options)
+
+
+def _all_dense(leaves: list[Any]) -> bool:
+    """Whether no leaf is nested. The native function declines what has no plain shape; of others it is asked leaf by leaf."""
+    return regrouped(leaves, 0, ()) is not None or not any([leaf.is_nested for leaf in leaves])
+
+
+def _each(leaves: list[Any], one: Function, columns: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
     if options:
         one = partial(one, **options)
     return each(one, leaves, *[column if type(column) is list else repeat(column) for column in columns])
 
 
 def _all_plain(leaves: list[Any], columns: tuple[Any, ...]) -> bool:
-    return is_plain(leaves) and all([type(column) is not list or is_plain(column) for column in columns])
+    if not is_plain(leaves):
+        return False
+    return not columns or all([type(column) is not list or is_plain(column) for column in columns])
 
 
 def combine(node: Any, one: Function, many: Function | None, *others: Any, strict: bool = True, **options: Any) -> Any:
@@ -123,13 +145,14 @@ def combine(node: Any, one: Function, many: Function | None, *others: Any, stric
     if len(others) == 1:
         other = others[0]
         if type(other) in _NUMBERS:
-            return refill(node, iter(run(leaves_of(node), one, many, other, **options)))
+            leaves: list[Any] = []
+            tree = collect(node, leaves)
+            return refill(tree, iter(run(leaves, one, many, other, **options)))
         if many is None and strict and not options and _is_like(node, other):
             return map_pairs(node, other, one)  # one walk where no list of leaves is needed
-    node, others = settled(node, others)
-    leaves = leaves_of(node)
-    columns, change = align(node, leaves, others, strict)
-    return regrow(node, run(leaves, one, many, *columns, **options), change)
+    tree, leaves, others = settled(node, others)
+    columns, change = align(tree, leaves, others, strict)
+    return regrow(tree, run(leaves, one, many, *columns, **options), change)
 
 
 def _is_like(node: Any, other: Any) -> bool:
@@ -138,14 +161,18 @@ def _is_like(node: Any, other: Any) -> bool:
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:
     """`combine` with functions that write into the leaf: gives `node` itself. A tensordict may have more keys than it."""
-    before = node
-    node, others = settled(node, others)
-    check_grown(before, node)
-    leaves = leaves_of(node)
-    columns, change = align(node, leaves, others, False)
+    if len(others) == 1 and type(others[0]) in _NUMBERS:
+        leaves: list[Any] = []
+        tree = collect(node, leaves)
+        run_(leaves, one, many, others[0], **options)
+        node._wrote(tree, leaves)
+        return node
+    tree, leaves, others = settled(node, others)
+    check_grown(node, tree)
+    columns, change = align(tree, leaves, others, False)
     check_stays(node, change)
-    run(leaves, one, many, *columns, **options)
-    node._wrote(leaves)
+    run_(leaves, one, many, *columns, **options)
+    node._wrote(tree, leaves)
     return node
 
 
@@ -160,7 +187,9 @@ def unary(function: Function, many: str | None = None) -> Callable[[T], T]:
     def method(self: Any) -> Any:
         if foreach is None:
             return relock(map_leaves(self, function), self)
-        return relock(refill(self, iter(run(leaves_of(self), function, foreach))), self)
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        return relock(refill(tree, iter(run(leaves, function, foreach))), self)
 
     doc = f"`torch.{name}` of each leaf: a tensordict of the same keys and batch size, with leaves of their own."
     return _describe(method, name, doc)
@@ -172,9 +201,10 @@ def unary_(name: str) -> Callable[[T], T]:
     foreach = foreach_of(name)
 
     def method(self: Any) -> Any:
-        leaves = leaves_of(self)
-        run(leaves, function, foreach)
-        self._wrote(leaves)
+        leaves: list[Any] = []
+        tree = collect(self, leaves)
+        run_(leaves, function, foreach)
+        self._wrote(tree, leaves)
         return self
 
     return _describe(method, name, _IN_PLACE.format(name))

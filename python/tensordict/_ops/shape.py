@@ -20,7 +20,7 @@ from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.rows import relock
-from tensordict._ops.waist import own_leaves, refill, transform
+from tensordict._ops.waist import collect_own, copy_members, refill, transform
 from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
 
@@ -64,9 +64,10 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     """The leading dimensions as `sizes`, by `Tensor.view`, `Tensor.reshape` or `Tensor.expand`."""
     consumed = len(node.batch_size)
     came_from = [None] * len(sizes) if origins is None else origins
-    leaves = own_leaves(node)
-    targets = None if leaves is None else regrouped(leaves, consumed, sizes)
-    if leaves is None or (targets is None and has_ragged(leaves)):
+    leaves: list[Any] = []
+    tree = collect_own(node, leaves)
+    targets = None if tree is None else regrouped(leaves, consumed, sizes)
+    if tree is None or (targets is None and has_ragged(leaves)):
 
         def leaf(value: Any) -> Any:
             return method(value, *sizes, *value.shape[consumed:])
@@ -76,7 +77,7 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
-    return refill(node, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
+    return refill(tree, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
 
 
 def _check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -387,7 +388,7 @@ class ShapeOps(IndexOps):
         else:
             sizes = _split_sizes(split_size, size, at)
         if self._stacked and -1 not in self.batch_size:
-            return tuple(relock(piece, self) for piece in _cut(self, sizes, at))
+            return tuple(relock(piece, self) for piece in _cut(copy_members(self), sizes, at))
         dims = len(self.batch_size)
 
         def pieces(leaf: Any) -> Any:
@@ -425,19 +426,21 @@ def _cut(stack: Any, sizes: Sequence[int], at: int) -> Iterator[Any]:
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
     """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
     if node._stacked:
-        pieces = (Change(cut.leaf, change.consumed, change.prefix, change.origins) for change in changes)
-        return tuple(transform(node, change.piece(place)) for place, change in enumerate(pieces))
+        same = (Change(cut.leaf, change.consumed, change.prefix, change.origins) for change in changes)
+        node = copy_members(node)
+        return tuple(transform(node, change.piece(place)) for place, change in enumerate(same))
+    pieces = node._pieces()
     columns = [
         cut.leaf(part)
         if type(part) is Tensor and not part.is_nested
         else _scatter(part, cut, changes)
         if isinstance(part, TensorCollection)
         else _scattered(part, cut, changes)
-        for part in node._parts()
+        for part in pieces.values()
     ]
     if not columns:
-        return tuple(node._from_parts((), change) for change in changes)
-    return tuple(node._from_parts(parts, change) for parts, change in zip(zip(*columns), changes))
+        return tuple(node._from_pieces({}, change) for change in changes)
+    return tuple(node._from_pieces(dict(zip(pieces, parts)), change) for parts, change in zip(zip(*columns), changes))
 
 
 def _scattered(leaf: Any, cut: Change, changes: list[Change]) -> Any:

@@ -41,7 +41,7 @@ def take_over(node: Any, result: Any) -> None:
         node._set_batch_size(result.batch_size)
     if node._names != result._names:
         node._set_names(result._names)
-    fields, found = node._fields(), result._fields()
+    fields, found = node._entries(), result._entries()
     for key in [key for key in fields if key not in found]:
         node._del_str(key)
     for key, value in found.items():

@@ -18,7 +18,7 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
-from tensordict._ops.rows import run
+from tensordict._ops.rows import run_
 from tensordict._ops.take import check_nodes_unlocked, take_over
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import IndexType, Key, Path, TensorCollection
@@ -28,7 +28,7 @@ Copy = tuple[Tensor, Any]  # a leaf and what is written into it
 
 def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(source, TensorCollection):
-        return source._fields().items()  # type: ignore[attr-defined]
+        return source._entries().items()  # type: ignore[attr-defined]
     if isinstance(source, Mapping):
         return source.items()
     raise TypeError(f"expected a tensordict or a mapping to update from, got a {type(source).__name__}")
@@ -200,7 +200,8 @@ class _UpdatePlan:
             self.adopted.append((node, self._adopted(node, source)))
             return
         if node._stacked and isinstance(source, TensorCollection):
-            for part, piece in zip(node._parts(), node._parts_of(source)):
+            members = node._pieces()
+            for part, piece in zip(members.values(), node._pieces_of(source, members)):
                 self.add(part, piece, keys)
             return
         entries = _entries(source)
@@ -305,8 +306,8 @@ def _plan_copies(
         return _plan_stack(node, source, index, keys, out, above)
     fields = node._fields()
     for key, value in _entries(source):
-        if index is None and keys is None and type(key) is str and _fits(fields.get(key), value):
-            out.append((fields[key], value))  # most entries need no more
+        if index is None and keys is None and type(key) is str and _fits(target := fields.get(key), value):
+            out.append((target, value))  # most entries need no more
             continue
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
@@ -343,7 +344,8 @@ def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | 
     if index is not None:
         out.append((node, source if keys is None else source.select(*keys)))
         return
-    for part, piece in zip(node._parts(), node._parts_of(source)):
+    members = node._pieces()
+    for part, piece in zip(members.values(), node._pieces_of(source, members)):
         _plan_copies(part, piece, None, keys, out, above)
 
 
@@ -392,4 +394,4 @@ def _copy(copies: list[Copy], non_blocking: bool) -> None:
             plain.append((leaf, value))
     if plain:
         leaves, values = [leaf for leaf, _ in plain], [value for _, value in plain]
-        run(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)
+        run_(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)

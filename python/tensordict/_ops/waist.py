@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -22,15 +21,18 @@ from tensordict._types import Names, TensorCollection
 class Waist(TensorCollection):
     """The methods that each container writes itself.
 
-    `_fields` and `_rebuild` see a container as its entries; `_parts` and `_from_parts` see it as the pieces that a
+    `_fields` and `_rebuild` see a container as its entries; `_pieces` and `_from_pieces` see it as the pieces that a
     leaf-wise operation runs on, which are the same for a container of named fields and the members for a stack.
+
+    Another thread, or the function of a leaf, may change the entries while an operation runs. So `_fields` is for looking up
+    a key; whoever walks the entries takes them first, by `_entries` or `_pieces`.
     """
 
     __slots__ = ()
 
-    # Whether `_fields` is the dict of the entries themselves, and `_parts` are its values: then the short ways hold.
+    # Whether `_fields` is the dict of the entries themselves, and `_pieces` a copy of it: then the short ways hold.
     _dict_backed = False
-    # Whether `_parts` are members along a batch dimension, `stack_dim`, which the members do not have.
+    # Whether `_pieces` are members along a batch dimension, `stack_dim`, which the members do not have.
     _stacked = False
 
     # Whether the entries are those of another container, seen at an index or with another batch size.
@@ -72,16 +74,38 @@ class Waist(TensorCollection):
         return self._rebuild({}, self.batch_size, self.device, self._names)
 
     @abstractmethod
-    def _parts(self) -> Iterable[Any]:
-        """The pieces that leaf-wise operations run on: leaves and nodes, in a fixed order."""
+    def _entries(self) -> dict[str, Any]:
+        """The entries of the first level, by name, as they are at this moment: a dict of the caller's own."""
 
     @abstractmethod
-    def _parts_of(self, other: Any) -> list[Any]:
-        """The pieces of another container in the order of this one's; raises `KeyError` where the keys differ."""
+    def _pieces(self) -> dict[Any, Any]:
+        """The pieces that leaf-wise operations run on, leaves and nodes, as they are at this moment.
 
-    @abstractmethod
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        """An unlocked container like this one with other pieces and, if given, changed batch dimensions."""
+        The dict is the caller's own. They stand under their names, or under their places in a stack. An operation puts what
+        it makes of each in its place and gives the dict to `_from_pieces`: so each result has the key of what it was made
+        of, whatever becomes of this container meanwhile.
+        """
+
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
+        """The pieces of another container in the order of those of this one; raises `KeyError` where the keys differ."""
+        fields = other._fields()
+        if len(pieces) == len(fields):
+            try:
+                return [fields[key] for key in pieces]
+            except KeyError:
+                pass
+        left, right = sorted(pieces.keys() - fields.keys()), sorted(fields.keys() - pieces.keys())
+        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
+
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
+        """An unlocked container like this one with other pieces, whose dict it keeps, and with changed batch dimensions."""
+        if change is None:
+            return self._rebuild(pieces, self.batch_size, self.device, self._names)
+        return self._rebuild(pieces, change.shape(self.batch_size), self.device, change.names(self._names))
+
+    def _parts(self) -> Collection[Any]:
+        """The pieces, where no others will stand in their places."""
+        return self._pieces().values()
 
     @abstractmethod
     def _index(self, index: Index) -> Self:
@@ -114,16 +138,17 @@ class Waist(TensorCollection):
 
     def _outline(self) -> Iterable[tuple[str, Any]]:
         """The entries by name, or where reading one is a copy, something of the same class, shape and dtype in its place."""
-        return self._fields().items()
+        return self._entries().items()
 
     def _transform(self, change: Change) -> Self:
         """An unlocked container with `change` made to each leaf and node; for those that are not dict-backed."""
-        leaf = change.leaf
-        parts = [transform(part, change) if isinstance(part, TensorCollection) else leaf(part) for part in self._parts()]
-        return self._from_parts(parts, change)
+        leaf, pieces = change.leaf, self._pieces()
+        for key, part in pieces.items():
+            pieces[key] = transform(part, change) if isinstance(part, TensorCollection) else leaf(part)
+        return self._from_pieces(pieces, change)
 
-    def _wrote(self, leaves: list[Any]) -> None:
-        """Called after `leaves`, all that `leaves_of` gave, were changed in place; for containers whose leaves are copies."""
+    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
+        """Called after all leaves that `collect` gave were changed in place; for containers whose leaves are copies."""
 
     # What the methods above give to all others.
 
@@ -147,134 +172,147 @@ class Waist(TensorCollection):
         return self._extra
 
 
-def leaves_of(node: Waist) -> list[Any]:
-    """All leaves below `node`, depth first."""
+# A tree as it was found: a node, and its pieces with trees in the places of the nodes among them. What is made of its leaves
+# is put together by `refill`, under the keys that the leaves had when they were collected.
+Tree = tuple[Any, dict[Any, Any]]
+
+
+def collect(node: Any, leaves: list[Any]) -> Tree:
+    """The tree below `node`, whose leaves are appended to `leaves`, depth first."""
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if type(part) is Tensor or not isinstance(part, TensorCollection):
+            leaves.append(part)
+        else:
+            pieces[key] = collect(part, leaves)
+    return node, pieces
+
+
+def leaves_of(node: Any) -> list[Any]:
+    """All leaves below `node`, depth first; for those who put nothing in their places."""
     out: list[Any] = []
-    _collect(node, out)
+    collect(node, out)
     return out
 
 
-def _collect(node: Waist, out: list[Any]) -> None:
-    for part in node._parts():
-        if type(part) is Tensor or not isinstance(part, TensorCollection):
-            out.append(part)
-        else:
-            _collect(part, out)  # type: ignore[arg-type]
-
-
-def own_leaves(node: Waist) -> list[Any] | None:
-    """All leaves below `node`, depth first, or None if one of them lacks batch dimensions.
-
-    Those of the members of a stack do, and leaves without a batch.
-    """
-    out: list[Any] = []
-    return out if _collect_own(node, out) else None
-
-
-def _collect_own(node: Waist, out: list[Any]) -> bool:
+def is_own(tree: Tree) -> bool:
+    """Whether all leaves of a tree have its batch dimensions: those of the members of a stack lack one, some have none."""
+    node, pieces = tree
     if node._stacked:
         return False
-    for part in node._parts():
-        if type(part) is Tensor:
-            out.append(part)
-        elif isinstance(part, TensorCollection):
-            if not _collect_own(part, out):  # type: ignore[arg-type]
-                return False
-        elif is_unbatched(part):
+    for part in pieces.values():
+        if type(part) is not Tensor and (not is_own(part) if type(part) is tuple else is_unbatched(part)):
             return False
-        else:
-            out.append(part)
     return True
+
+
+def collect_own(node: Any, leaves: list[Any]) -> Tree | None:
+    """`collect`, or None where a leaf lacks batch dimensions (see `is_own`)."""
+    if node._stacked:
+        return None
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if type(part) is Tensor:
+            leaves.append(part)
+        elif isinstance(part, TensorCollection):
+            below = collect_own(part, leaves)
+            if below is None:
+                return None
+            pieces[key] = below
+        elif is_unbatched(part):
+            return None
+        else:
+            leaves.append(part)
+    return node, pieces
+
+
+def has_own(node: Any) -> bool:
+    """Whether all leaves below `node` have its batch dimensions (see `is_own`)."""
+    return collect_own(node, []) is not None
 
 
 def solid(node: Any) -> Any:
     """`node` itself, or if there is a stack in the tree, the tree with stacked leaves in its place."""
     if node._stacked:
         return node._dense(True)
-    if own_leaves(node) is not None:
+    if has_own(node):
         return node
-    return node._from_parts([solid(part) if isinstance(part, TensorCollection) else part for part in node._parts()])
+    return map_nodes(node, solid)
 
 
-def spread(node: Any, value: Any) -> list[Any]:
-    """For each leaf of `leaves_of(node)` what belongs to it of a tensor over the leading batch dimensions."""
+def spread(tree: Tree, value: Any) -> list[Any]:
+    """For each leaf of a tree what belongs to it of a tensor over the leading batch dimensions."""
     out: list[Any] = []
-    _spread(node, value, out)
+    _spread(tree, value, out)
     return out
 
 
-def _spread(node: Any, value: Any, out: list[Any]) -> None:
+def _spread(tree: Tree, value: Any, out: list[Any]) -> None:
+    node, pieces = tree
     divided = node._stacked and node.stack_dim < value.ndim
-    parts = node._parts()
-    pieces = value.unbind(node.stack_dim) if divided else None
-    for place, part in enumerate(parts):
-        piece = value if pieces is None else pieces[place]
-        if isinstance(part, TensorCollection):
-            _spread(part, piece, out)
+    rows = value.unbind(node.stack_dim) if divided else [value] * len(pieces)
+    if len(rows) != len(pieces):
+        raise RuntimeError(f"a tensor of shape {tuple(value.shape)} does not fit a stack of {len(pieces)} tensordicts")
+    for part, row in zip(pieces.values(), rows):
+        if type(part) is tuple:
+            _spread(part, row, out)
         else:
-            out.append(piece)
+            out.append(row)
 
 
-def leaves_like(node: Waist, other: Waist) -> list[Any]:
-    """The leaves of `other` in the order of those of `node`; raises `KeyError` where the keys differ."""
+def leaves_like(tree: Tree, other: Any) -> list[Any]:
+    """The leaves of `other` in the order of those of a tree; raises `KeyError` where the keys differ."""
     out: list[Any] = []
-    _collect_like(node, other, out)
+    _collect_like(tree, other, out)
     return out
 
 
-def _collect_like(node: Waist, other: Waist, out: list[Any]) -> None:
-    for mine, part in zip(node._parts(), node._parts_of(other)):
+def _collect_like(tree: Tree, other: Any, out: list[Any]) -> None:
+    node, pieces = tree
+    for mine, part in zip(pieces.values(), node._pieces_of(other, pieces)):
         if type(mine) is Tensor and type(part) is Tensor:
             out.append(part)
             continue
-        if isinstance(mine, TensorCollection) and mine._is_non_tensor:
+        is_node = type(mine) is tuple
+        if is_node and mine[0]._is_non_tensor:
             continue
-        if isinstance(mine, TensorCollection) is not isinstance(part, TensorCollection):
-            raise KeyError(f"a {type(mine).__name__} stands at the place of a {type(part).__name__}")
-        if isinstance(mine, TensorCollection):
-            _collect_like(mine, part, out)  # type: ignore[arg-type]
+        if is_node is not isinstance(part, TensorCollection):
+            kind = type(mine[0] if is_node else mine)
+            raise KeyError(f"a {kind.__name__} stands at the place of a {type(part).__name__}")
+        if is_node:
+            _collect_like(mine, part, out)
         else:
             out.append(part)
 
 
-def refill(node: Any, leaves: Iterator[Any], change: Change | None = None) -> Any:
-    """A tree like `node` with other leaves, depth first, and, if given, changed batch dimensions."""
+def refill(tree: Tree, leaves: Iterator[Any], change: Change | None = None) -> Any:
+    """A container like the one that a tree was collected of, with other leaves and, if given, changed batch dimensions."""
+    node, pieces = tree
     if node._is_non_tensor and node._stacked and change is not None:
         return node if change.leaf is None else node._transform(change)
-    if node._dict_backed and change is None:
-        fields = {
-            key: next(leaves) if type(part) is Tensor or not isinstance(part, TensorCollection) else refill(part, leaves)
-            for key, part in node._fields().items()
-        }
-        return node._rebuild(fields, node.batch_size, node.device, node._names)
-    parts = [refill(part, leaves, change) if isinstance(part, TensorCollection) else next(leaves) for part in node._parts()]
-    return node._from_parts(parts, change)
+    fields = {key: refill(part, leaves, change) if type(part) is tuple else next(leaves) for key, part in pieces.items()}
+    return node._from_pieces(fields, change)
 
 
 def transform(node: Any, change: Change) -> Any:
     """A tree like `node` with `change` made to each leaf and node."""
-    leaf = change.leaf
     if not node._dict_backed:
         return node._transform(change)
-    entries = node._fields()
+    leaf, pieces = change.leaf, node._pieces()
+    left = iter(pieces.items())
     try:
-        fields = {
-            key: leaf(part)
-            if type(part) is Tensor
-            else transform(part, change)
-            if isinstance(part, TensorCollection)
-            else change_other(part, change)
-            for key, part in entries.items()
-        }
+        for key, part in left:
+            if type(part) is Tensor:
+                pieces[key] = leaf(part)
+            else:
+                pieces[key] = transform(part, change) if isinstance(part, TensorCollection) else change_other(part, change)
     except Exception:
-        if not has_ragged(entries.values()):
+        if type(part) is not Tensor or not part.is_nested:
             raise
-        fields = {
-            key: transform(part, change) if isinstance(part, TensorCollection) else change_other(part, change)
-            for key, part in entries.items()
-        }
-    names = node._names
-    return node._rebuild(fields, change.shape(node.batch_size), node.device, None if names is None else change.names(names))
+        pieces[key] = change_other(part, change)
+        for key, part in left:
+            pieces[key] = transform(part, change) if isinstance(part, TensorCollection) else change_other(part, change)
+    return node._from_pieces(pieces, change)
 
 
 def change_other(part: Any, change: Change) -> Any:
@@ -291,43 +329,47 @@ def map_batched(node: Any, function: Callable[[Any], Any]) -> Any:
 
 def map_leaves(node: Any, function: Callable[[Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf."""
+    pieces = node._pieces()
+    left = iter(pieces.items())
     try:
-        parts = [map_leaves(part, function) if isinstance(part, TensorCollection) else function(part) for part in node._parts()]
+        for key, part in left:
+            pieces[key] = map_leaves(part, function) if isinstance(part, TensorCollection) else function(part)
     except Exception:
-        parts = _parts_of_ragged(node, partial(map_leaves, function=function), function)
-    return node._from_parts(parts)
-
-
-def _parts_of_ragged(node: Any, below: Callable[..., Any], function: Callable[..., Any], *others: Iterable[Any]) -> list[Any]:
-    """`function` of each row of leaves and `below` of each row of nodes, after it failed; for the sake of nested leaves.
-
-    To be called where that error is handled, which is raised again if there is no nested leaf.
-    """
-    rows = list(zip(node._parts(), *others))
-    if not any([has_ragged(row) for row in rows]):
-        raise
-    return [
-        below(*row) if isinstance(row[0], TensorCollection) else call(function, *row) if has_ragged(row) else function(*row)
-        for row in rows
-    ]
+        # What was done before stays: the function may draw numbers. It goes on at the leaf where it failed.
+        if not has_ragged((part,)):
+            raise
+        pieces[key] = call(function, part)
+        for key, part in left:
+            if isinstance(part, TensorCollection):
+                pieces[key] = map_leaves(part, function)
+            else:
+                pieces[key] = call(function, part) if has_ragged((part,)) else function(part)
+    return node._from_pieces(pieces)
 
 
 def map_pairs(node: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any:
     """A tree like `node` with `function` of each leaf and the leaf of `other` at its place."""
     if node._is_non_tensor:
         return node._compared(other, function)
-    beside = [
-        part if type(part) is Tensor or isinstance(mine, TensorCollection) else _operand(part)
-        for mine, part in zip(node._parts(), node._parts_of(other))
-    ]
+    pieces = node._pieces()
+    left = iter(zip(pieces.items(), node._pieces_of(other, pieces)))
     try:
-        parts = [
-            map_pairs(mine, part, function) if isinstance(mine, TensorCollection) else function(mine, part)
-            for mine, part in zip(node._parts(), beside)
-        ]
+        for (key, mine), part in left:
+            if isinstance(mine, TensorCollection):
+                pieces[key] = map_pairs(mine, part, function)
+            else:
+                pieces[key] = function(mine, part if type(part) is Tensor else _operand(part))
     except Exception:
-        parts = _parts_of_ragged(node, partial(map_pairs, function=function), function, beside)
-    return node._from_parts(parts)
+        if not has_ragged((mine, part)) or isinstance(mine, TensorCollection):
+            raise
+        pieces[key] = call(function, mine, _operand(part))
+        for (key, mine), part in left:
+            if isinstance(mine, TensorCollection):
+                pieces[key] = map_pairs(mine, part, function)
+            else:
+                row = (mine, _operand(part))
+                pieces[key] = call(function, *row) if has_ragged(row) else function(*row)
+    return node._from_pieces(pieces)
 
 
 def _operand(part: Any) -> Any:
@@ -337,6 +379,24 @@ def _operand(part: Any) -> Any:
     return part
 
 
+def map_nodes(node: Any, function: Callable[[Any], Any]) -> Any:
+    """A container like `node` with `function` of each node right below it."""
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if isinstance(part, TensorCollection):
+            pieces[key] = function(part)
+    return node._from_pieces(pieces)
+
+
+def copy_members(stack: Any) -> Any:
+    """The stack of the members that a stack has at this moment, which nobody changes: they are numbered once."""
+    return stack._from_pieces(stack._pieces())
+
+
 def copy_nodes(node: Any) -> Any:
     """A copy of the nodes, unlocked; the leaves are shared."""
-    return node._from_parts([copy_nodes(part) if isinstance(part, TensorCollection) else part for part in node._parts()])
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if type(part) is not Tensor and isinstance(part, TensorCollection):
+            pieces[key] = copy_nodes(part)
+    return node._from_pieces(pieces)

@@ -65,7 +65,7 @@ def _plan(swap: Swap, node: Any, module: nn.Module, preserve: bool, seen: dict[i
     seen[id(module)] = old
     own = module.__dict__
     first = len(swap.edits)
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             child = own["_modules"].get(key)
             if child is None:

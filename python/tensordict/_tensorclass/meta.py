@@ -160,12 +160,12 @@ def field(name: str, whole: bool = False) -> property:
         try:
             value = self._tensordict._tensordict[name]
         except KeyError:
-            return None
+            # a lookup that failed leaves no guard in compiled code, and this question does
+            return read(self) if name in self._tensordict._tensordict else None
         except AttributeError:
-            try:
-                value = self._tensordict._get_str(name)
-            except KeyError:
+            if name not in self._tensordict._fields():
                 return None
+            value = self._tensordict._get_str(name)
         return value if whole or type(value) is Tensor else exposed(value, self._tensordict, name)
 
     def write(self: Any, value: Any) -> None:

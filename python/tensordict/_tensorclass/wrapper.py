@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.waist import Waist
+from tensordict._ops.waist import Tree, Waist
 from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
 from tensordict._types import Names
@@ -117,14 +117,17 @@ class Wrapper(Waist):
     def _below(self) -> Any:
         return self._tensordict._below()
 
-    def _parts(self) -> Iterable[Any]:
-        return self._tensordict._parts()
+    def _entries(self) -> dict[str, Any]:
+        return self._tensordict._entries()
 
-    def _parts_of(self, other: Any) -> list[Any]:
-        return self._tensordict._parts_of(other._tensordict if isinstance(other, Wrapper) else other)
+    def _pieces(self) -> dict[Any, Any]:
+        return self._tensordict._pieces()
 
-    def _from_parts(self, parts: Iterable[Any], change: Change | None = None) -> Self:
-        return self._wrap(self._tensordict._from_parts(parts, change))
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
+        return self._tensordict._pieces_of(other._tensordict if isinstance(other, Wrapper) else other, pieces)
+
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
+        return self._wrap(self._tensordict._from_pieces(pieces, change))
 
     def _transform(self, change: Change) -> Self:
         return self._wrap(self._tensordict._transform(change))
@@ -135,8 +138,8 @@ class Wrapper(Waist):
     def _assign(self, index: Index, value: Any) -> None:
         self._tensordict._assign(index, value._tensordict if isinstance(value, Wrapper) else value)
 
-    def _wrote(self, leaves: list[Any]) -> None:
-        self._tensordict._wrote(leaves)
+    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
+        self._tensordict._wrote(tree, leaves)
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         self._tensordict._write_str(key, value, non_blocking)

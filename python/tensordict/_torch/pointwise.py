@@ -14,7 +14,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._ops.operands import align
 from tensordict._ops.pointwise import along
 from tensordict._ops.rows import combine, relock, run
-from tensordict._ops.waist import leaves_like, leaves_of, solid
+from tensordict._ops.waist import Tree, collect, leaves_like, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictOps
 
@@ -209,16 +209,18 @@ def loss(function: Function) -> Function:
             return function(value, wanted.expand_as(value), None, None, reduction, *args, **options)
 
         input = solid(input)
-        leaves = leaves_of(input)
-        columns, _ = align(input, leaves, (target,) if weight is None else (target, weight), False)
-        return _losses(input, iter(run(leaves, leaf, None, *columns)), reduction == "none")
+        leaves: list[Any] = []
+        tree = collect(input, leaves)
+        columns, _ = align(tree, leaves, (target,) if weight is None else (target, weight), False)
+        return _losses(tree, iter(run(leaves, leaf, None, *columns)), reduction == "none")
 
     return call
 
 
-def _losses(node: Any, losses: Any, kept: bool) -> Any:
-    parts = [_losses(part, losses, kept) if isinstance(part, TensorCollection) else next(losses) for part in node._parts()]
-    return node._from_parts(parts, None if kept else Change(_no_leaf, len(node.batch_size), Size(()), ()))
+def _losses(tree: Tree, losses: Any, kept: bool) -> Any:
+    node, pieces = tree
+    found = {key: _losses(part, losses, kept) if type(part) is tuple else next(losses) for key, part in pieces.items()}
+    return node._from_pieces(found, None if kept else Change(_no_leaf, len(node.batch_size), Size(()), ()))
 
 
 def _no_leaf(leaf: Any) -> Any:
@@ -244,8 +246,8 @@ def _with_stacklevel(function: Function) -> Function:
 
 def _allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
     node, beside = (input, other) if isinstance(input, TensorDictOps) else (other, input)
-    leaves = leaves_of(node)
-    columns, _ = align(node, leaves, (beside,), True)
+    leaves: list[Any] = []
+    columns, _ = align(collect(node, leaves), leaves, (beside,), True)
     return all(run(leaves, lambda leaf, value: torch.allclose(leaf, value, *args, **kwargs), None, *columns))
 
 
@@ -254,11 +256,13 @@ def _equal(input: Any, other: Any) -> bool:
         raise TypeError(f"torch.equal takes two tensordicts, got {type(input).__name__} and {type(other).__name__}")
     if input.batch_size != other.batch_size:  # type: ignore[attr-defined]
         return False
+    leaves: list[Any] = []
+    tree = collect(input, leaves)
     try:
-        others = leaves_like(input, other)  # type: ignore[arg-type]
+        others = leaves_like(tree, other)
     except KeyError:
         return False
-    return all(map(torch.equal, leaves_of(input), others))
+    return all(map(torch.equal, leaves, others))
 
 
 for name, functions in METHODS.items():

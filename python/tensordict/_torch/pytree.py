@@ -63,7 +63,7 @@ class Context:
 
 def flatten(node: TensorDict) -> tuple[list[Any], Context]:
     """The entries of the first level, and what is needed to rebuild."""
-    fields = node._tensordict
+    fields = node._tensordict.copy()
     # torch also builds trees of dimensions, whose leaves are integers
     shapes = [getattr(value, "shape", None) for value in fields.values()]
     context = Context(list(fields), node._batch_size, node._device, node._td_dim_names, shapes)

@@ -13,7 +13,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._kernel.shapes import broadcast, expand_right
 from tensordict._ops.autograd import grad, only
 from tensordict._ops.reductions import batch_dim, over_one, reduce_tree, resized, unzip
-from tensordict._ops.waist import leaves_like, leaves_of, map_batched, refill, solid
+from tensordict._ops.waist import collect, leaves_like, map_batched, refill, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 
@@ -126,14 +126,15 @@ def _take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     if prefix is None:
         raise RuntimeError(f"indices of shape {tuple(shape)} do not fit the batch size {tuple(input.batch_size)}")
     input = solid(input)
-    leaves = leaves_of(input)
+    leaves: list[Any] = []
+    tree = collect(input, leaves)
     if isinstance(indices, TensorCollection):
-        columns = leaves_like(input, indices)  # type: ignore[arg-type]
+        columns = leaves_like(tree, indices)
     else:
         columns = [expand_right(indices, (*shape, *leaf.shape[dims:])) for leaf in leaves]
     taken = [torch.take_along_dim(leaf, column, at) for leaf, column in zip(leaves, columns)]
     sizes = Size((*prefix[:at], shape[at], *prefix[at + 1 :]))
-    return refill(input, iter(taken), Change(lambda leaf: leaf, dims, sizes, range(dims), (at,)))
+    return refill(tree, iter(taken), Change(lambda leaf: leaf, dims, sizes, range(dims), (at,)))
 
 
 def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:

@@ -168,7 +168,7 @@ def _tree(values: dict[Path, Any]) -> dict[str, Any]:
 def _without(node: Any, tree: dict[str, Any]) -> Any:
     """A sample without the entries in `tree`; the nodes on the way to them stay."""
     fields = {}
-    for key, value in node._fields().items():
+    for key, value in node._entries().items():
         if key not in tree:
             fields[key] = value
         elif tree[key]:
@@ -180,7 +180,7 @@ def _with(node: Any, sample: Any, tree: dict[str, Any]) -> Any:
     """The stack of what `_without` gave with the entries of `tree`, all in the order of a sample."""
     own = node._fields()
     fields = {}
-    for key, value in sample._fields().items():
+    for key, value in sample._entries().items():
         made = tree.get(key)
         if made is None:
             fields[key] = own[key]

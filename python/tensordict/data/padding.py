@@ -89,7 +89,7 @@ class _Padding:
 
     def node(self, items: list[Any], path: Path) -> tuple[Any, Any]:
         """The padded stack of nodes that are at one place, and its masks if they are wanted."""
-        rows = [item._fields() for item in items]
+        rows = [item._entries() for item in items]
         first = rows[0]
         shared = set(first).intersection(*rows[1:])
         keys = [key for key in first if key in shared]
@@ -283,7 +283,7 @@ class _Bounds:
     def row(self, node: Any, number: int, path: Path) -> Any:
         """The sample in one row."""
         fields = {}
-        for key, value in node._fields().items():
+        for key, value in node._entries().items():
             here = (*path, key)
             if isinstance(value, TensorCollection):
                 fields[key] = self.row(value, number, here)
