@@ -346,6 +346,28 @@ def test_endless_nesting_is_an_error(tmp_path: Path) -> None:
         TensorDict.from_consolidated(_file(tmp_path / "the file", deep))
 
 
+MANY = """
+import resource, sys
+from tensordict import TensorDict
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)
+try:
+    TensorDict.from_consolidated(sys.argv[1])
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("one", ["0,", "[", '{"":'])
+def test_more_values_than_memory_are_an_error(one: str, tmp_path: Path) -> None:
+    text = '{"leaves": ' + "[" + one * (20_000_000 // len(one))
+    path = _file(tmp_path / "the file", text)
+    done = subprocess.run([sys.executable, "-c", MANY, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "the file" in done.stdout
+    assert "no memory" in done.stdout
+
+
 def test_offsets_that_lead_elsewhere(tmp_path: Path) -> None:
     leaf = torch.nested.nested_tensor_from_jagged(torch.arange(5.0), torch.tensor([0, 2, 5]))
     path = tmp_path / "the file"

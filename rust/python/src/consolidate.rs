@@ -144,17 +144,7 @@ pub(crate) fn consolidate<'py>(
         .map(Some)
 }
 
-/// No stretch is longer: what is made on the way is then still in the cache when it is dropped.
-const MOST: usize = 64;
-
-/// Leaves that follow one another in the buffer, and in all else are alike.
-struct Stretch {
-    first: usize,
-    count: usize,
-}
-
-/// Makes views of parts of one buffer, which count changes together with it. Keeps what the next one may share with the
-/// last one.
+/// Makes views of parts of one buffer, which count changes together with it.
 struct Viewer<'py> {
     buffer: Bound<'py, PyAny>,
     bytes: u64,
@@ -182,10 +172,10 @@ impl<'py> Viewer<'py> {
         let made = PyList::empty(py);
         let detach = intern!(py, "detach");
         while made.len() < leaves.len() {
-            let stretch = stretch(views, layout, made.len());
-            let (view, start) = (&views[stretch.first], layout.places[stretch.first].0);
-            let typed = self.typed(&leaves[stretch.first], view)?;
-            for part in parts(&typed, view, start, stretch.count)? {
+            let first = made.len();
+            let typed = self.typed(&leaves[first], &views[first])?;
+            let start = layout.places[first].0;
+            for part in parts(&typed, &views[first], start, alike(views, layout, first))? {
                 made.append(part.call_method0(detach)?)?;
             }
         }
@@ -209,11 +199,10 @@ impl<'py> Viewer<'py> {
 }
 
 /// How many leaves from `first` on are alike and follow one another without a gap.
-fn stretch(views: &[TensorView<'_>], layout: &Layout, first: usize) -> Stretch {
+fn alike(views: &[TensorView<'_>], layout: &Layout, first: usize) -> usize {
     let (view, bytes) = (&views[first], layout.places[first].1);
     let mut count = 1;
     while bytes > 0
-        && count < MOST
         && let Some(next) = views.get(first + count)
         && next.code() == view.code()
         && next.layout().dims() == view.layout().dims()
@@ -221,7 +210,7 @@ fn stretch(views: &[TensorView<'_>], layout: &Layout, first: usize) -> Stretch {
     {
         count += 1;
     }
-    Stretch { first, count }
+    count
 }
 
 /// The views of `count` alike leaves from byte `start` on: one call for all where there are several.

@@ -17,6 +17,8 @@ const OBJECTS: &str = "non_tensors";
 /// No more characters than this of a value are told in an error.
 const TOLD: usize = 200;
 
+const MEMORY: &str = "no more values, for which there is no memory,";
+
 /// A value, and where in the text it stands.
 struct Node<'t> {
     key: Cow<'t, str>,
@@ -238,6 +240,7 @@ impl<'t> Reader<'t> {
         let holds = key == OBJECTS && inner == Some(true);
         if kept {
             let at = self.nodes.len();
+            self.nodes.try_reserve(1).map_err(|_| self.fail(MEMORY))?;
             self.nodes.push(Node {
                 key,
                 kind,
@@ -250,6 +253,7 @@ impl<'t> Reader<'t> {
             node = (!held).then_some(at);
         }
         if let Some(object) = inner {
+            open.try_reserve(1).map_err(|_| self.fail(MEMORY))?;
             open.push(Open {
                 object,
                 node,
