@@ -135,13 +135,13 @@ def consolidate(leaves: list[Any], allocate: Any) -> tuple[Any, list[Any]] | Non
     """
     Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
     `allocate` makes a tensor of so many bytes, which nobody else may touch. `None` where a leaf, or the buffer, is not plain
-    memory.
+    memory, or another thread changes a leaf meanwhile.
     """
 
 def consolidate_to_file(leaves: list[Any], path: str | PathLike[str], text: str) -> Map | None:
     """
     Writes all leaves and then `text` to the file `path`, in the place of one that is there, and maps all of it. `None` where
-    a leaf is not plain memory.
+    a leaf is not plain memory, or another thread changes it meanwhile.
     """
 
 def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | None:

@@ -83,7 +83,11 @@ def test_objects(tmp_path: Path) -> None:
         holds(made)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, (1, "a"), b"x", float("nan"), {"k": (1,)}, {1: "a"}], ids=repr)
+CHANGED_BY_JSON: list[object] = [{1, 2}, (1, "a"), b"x", 1j, Path("a"), torch.float32, {"k": (1,)}, {1: "a"}, {None: 1}]
+CHANGED_BY_JSON += ["\ud83d\ude00", ["a\ud83d\ude00"], {"\ud83d\ude00": 1}, 10**4300, [-(10**4300)]]
+
+
+@pytest.mark.parametrize("value", CHANGED_BY_JSON, ids=list(map(str, range(len(CHANGED_BY_JSON)))))
 def test_objects_that_json_changes_are_refused(value: object, tmp_path: Path) -> None:
     td = TensorDict({"a": torch.ones(2), "n": {"s": NonTensorData(value)}}, [2])
     assert td.consolidate()["n", "s"] is value

@@ -65,6 +65,37 @@ def test_either_reads_what_the_other_wrote(kind: str, ours_writes: bool, tmp_pat
     run(READ[kind], tmp_path / "f", reference=ours_writes)
 
 
+# Objects, keys and depths that other parsers of JSON refuse.
+ODD = """
+import math
+from tensordict import NonTensorData
+odd = [math.inf, -math.inf, -0.0, 0.1, 5e-324, 2**63, 2**64, -2**70, 10**400]
+odd += ["\\ud800", "\\U0001f600", "", "\\0", {"_type": [None, True]}]
+def tree():
+    td = TensorDict({"\\ud800": torch.ones(2), "": torch.zeros(0), "\\0": {"<NJT_VALUES>x": {"cls": torch.ones(1)}}})
+    for place, value in enumerate(odd):
+        td.set(str(place), NonTensorData(value))
+    td.set("nan", NonTensorData(math.nan))
+    deep = TensorDict({"x": torch.arange(2)})
+    for _ in range(150):
+        deep = TensorDict({"n": deep})
+    return td.set("deep", deep)
+def check_odd(found):
+    assert [repr(found[str(place)]) for place in range(len(odd))] == list(map(repr, odd))
+    assert math.isnan(found["nan"])
+    assert found["\\ud800"].tolist() == [1, 1] and found[""].shape == (0,)
+    assert found["\\0", "<NJT_VALUES>x", "cls"].tolist() == [1]
+    assert found[("deep",) + ("n",) * 150 + ("x",)].tolist() == [0, 1]
+"""
+
+
+@pytest.mark.parametrize("ours_writes", [False, True])
+@pytest.mark.parametrize("ours_reads", [False, True])
+def test_odd_objects_keys_and_depths(ours_writes: bool, ours_reads: bool, tmp_path: Path) -> None:
+    run(ODD + "tree().consolidate(where)", tmp_path / "f", reference=not ours_writes)
+    run(ODD + "check_odd(TensorDict.from_consolidated(where))", tmp_path / "f", reference=not ours_reads)
+
+
 def _parts(content: bytes) -> tuple[bytes, str]:
     """The data and the text of a file. Ours pads the text with spaces, so that torch can save views of the whole file."""
     length = int.from_bytes(content[-8:], "little")

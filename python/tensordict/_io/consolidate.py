@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
-from tensordict._io.as_json import same_in_json
+from tensordict._io.as_json import is_kept, same_in_python
 from tensordict._io.memmap import in_background
 from tensordict._io.pieces import MARKS, Pieces, about_leaf, built
 from tensordict._io.tree import CLASS_READERS
+from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
-from tensordict._kernel.registry import is_leaf_nontensor
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Waist, collect, leaves_of, refill
@@ -199,16 +199,21 @@ def _to_memory(
     """A buffer with copies of the leaves, and its views. It is filled where the leaves are, and moved in one piece."""
     pieces = _pieces(node)
     leaves = pieces.tensors
-    devices = {leaf.device for leaf in leaves}
-    own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
+    own = _CPU
     moves = target is not None and target != own
 
     def allocate(size: int) -> Tensor:
         made = torch.empty(size, dtype=torch.uint8, device=own, pin_memory=pin and own.type == "cpu")
         return made.share_memory_() if share and not moves else made  # type: ignore[no-untyped-call]
 
-    made = consolidate(leaves, allocate) if own.type == "cpu" else None
-    storage, views = _copied(node, leaves, allocate) if made is None else made
+    # that gives None where a leaf is not on the CPU, before it allocates
+    made = consolidate(leaves, allocate) if leaves else None
+    if made is None:
+        devices = {leaf.device for leaf in leaves}
+        own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
+        moves = target is not None and target != own
+        made = _copied(node, leaves, allocate)
+    storage, views = made
     if moves:
         # without a wait the CPU could read what has not arrived
         storage = storage.to(target, non_blocking=non_blocking and target != _CPU)
@@ -273,6 +278,7 @@ class _Viewer:
     def __init__(self, storage: Tensor, base: int = 0) -> None:
         self._storage = storage
         self._base = base
+        self._bytes = storage.numel()
         self._typed: dict[torch.dtype, Tensor] = {}
         self._known: dict[Size, tuple[int, ...]] = {}
         self._kept: dict[int, Tensor] = {}
@@ -284,13 +290,16 @@ class _Viewer:
         return self._kept[start]
 
     def __call__(self, dtype: torch.dtype, shape: Iterable[int], start: int) -> Tensor:
+        size = Size(shape)
+        count, item = math.prod(size), dtype.itemsize
+        if not 0 <= start <= self._bytes - count * item or (start % item and count):
+            raise ValueError(f"{dtype} of shape {list(size)} at byte {start} has no place in a buffer of {self._bytes} bytes")
         typed = self._typed.get(dtype)
         if typed is None:
-            whole = self._storage.numel() // dtype.itemsize * dtype.itemsize
-            typed = self._typed[dtype] = self._storage.narrow(0, 0, whole).view(dtype)
-        size = Size(shape)
-        offset = (self._base + start) // dtype.itemsize if math.prod(size) else 0
-        return typed.as_strided(size, self._strides(size), offset)
+            typed = self._typed[dtype] = self._storage.narrow(0, 0, self._bytes // item * item).view(dtype)
+        offset = (self._base + start) // item if count else 0
+        # One that is given a gradient in place gives none to the others, of which all know of a write to the buffer.
+        return typed.as_strided(size, self._strides(size), offset).detach()
 
     def _strides(self, size: Size) -> tuple[int, ...]:
         found = self._known.get(size)
@@ -405,14 +414,29 @@ def _about_stack(node: Any) -> dict[str, Any]:
     return {"stack_dim": node.stack_dim, "stack_dim_name": None if node._names is None else node._names[node.stack_dim]}
 
 
-def _check_objects(node: Any) -> None:
-    """Raises where there are objects that are not the same when they are read from JSON."""
-    for key, value in node.items(True, True, is_leaf_nontensor):
-        if isinstance(value, TensorCollection) and not same_in_json(value.tolist()):  # type: ignore[attr-defined]
+def _check_text(node: Any) -> None:
+    """Raises where there are keys, names or objects that are not the same when they are read from the text of a file."""
+    reserved = _reserved_key(node)
+    if reserved is not None:
+        raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
+    for path, kept in _names_and_objects(node, ()):
+        if not kept:
             raise RuntimeError(
-                f"the entry {key!r} holds an object that JSON does not give back as it is, so that it has no place in a "
-                "consolidated file: consolidate without a file, or leave it out, with exclude()"
+                f"the entry {key_of(path)!r} has a name, or holds an object, that JSON does not give back as it is: it has "
+                "no place in a consolidated file: consolidate without a file, or leave it out, with exclude()"
             )
+
+
+def _names_and_objects(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """For each entry that is more than a tensor of a plain name, whether it comes back from JSON; tensors are not read."""
+    yield from [((*path, name), is_kept(name)) for name in node._names or () if name is not None]
+    for key, value in _entries(node):
+        if not key.isascii():
+            yield (*path, key), is_kept(key)
+        if _is_object(value):
+            yield (*path, key), same_in_python(value.data)
+        elif isinstance(value, TensorCollection):
+            yield from _names_and_objects(value, (*path, key))
 
 
 def _objects_in(level: Any) -> dict[str, Any]:
@@ -502,10 +526,7 @@ _GRAIN = 16  # bytes of the largest element
 
 def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     """Writes the leaves to a file; gives its mapped bytes and the views of them."""
-    reserved = _reserved_key(node)
-    if reserved is not None:
-        raise ValueError(f"a nested key cannot be {reserved!r} in a consolidated file, which has its own entry of that name")
-    _check_objects(node)
+    _check_text(node)
     pieces = _pieces(node)
     leaves = pieces.tensors
     _check_dense(node, leaves)
@@ -539,6 +560,14 @@ def _bytes_of(memory: Any, path: str, size: int) -> Tensor:
 
 def open_file(filename: FilePath) -> Any:
     """The tensordict in a file that `consolidate` wrote."""
-    memory, size, text = open_consolidated(os.path.abspath(os.fspath(filename)), "c")
+    path = os.path.abspath(os.fspath(filename))
+    memory, size, text = open_consolidated(path, "c")
     storage = torch.frombuffer(memory, dtype=torch.uint8).narrow(0, 0, size)
-    return _rebuild_tensordict_files_consolidated(json.loads(text), storage)
+    try:
+        return _rebuild_tensordict_files_consolidated(json.loads(text), storage)
+    except RecursionError as error:
+        raise RecursionError(
+            f"{path} is nested so deeply that it takes a higher limit to read it, see sys.setrecursionlimit"
+        ) from error
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error

@@ -85,16 +85,32 @@ def built(level: dict[str, Any], viewer: Any) -> dict[str, Tensor]:
         elif key.startswith(_VALUES):
             name = key.removeprefix(_VALUES)
             offsets, lengths = level[_OFFSETS + name], level.get(_LENGTHS + name)
-            leaves[name] = _from_jagged(
+            parts = (
                 viewer(*_place(about)),
                 viewer.kept(*_place(offsets)),
                 None if lengths is None else viewer.kept(*_place(lengths)),
                 offsets[5] if len(offsets) > 5 else 1,
             )
+            _check_ragged(name, *parts)
+            leaves[name] = _from_jagged(*parts)
     return leaves
+
+
+def _check_ragged(name: str, values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int) -> None:
+    """Raises where components would lie outside of the values: torch does not ask before it reads them."""
+    if values.device.type != "cpu":
+        return
+    size = values.shape[dim - 1]
+    starts, counts = offsets[:-1], offsets.diff() if lengths is None else lengths
+    known = bool(((offsets >= 0) & (offsets <= size)).all()) and bool(((counts >= 0) & (counts <= size)).all())
+    if offsets.dtype not in (torch.int32, torch.int64) or not known or not bool((starts + counts <= size).all()):
+        raise ValueError(f"the offsets of {name!r} lead out of its {size} values")
 
 
 def _place(about: Any) -> tuple[torch.dtype, Any, int]:
     """Dtype, shape and first byte of a piece."""
-    dtype, shape, start = about[:3]
-    return getattr(torch, dtype.removeprefix("torch.")), shape, start
+    name, shape, start = about[:3]
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name!r} is no dtype")
+    return dtype, shape, start

@@ -12,35 +12,45 @@
 //! is a nested level. A jagged leaf `a` is written as `<NJT_VALUES>a`, `<NJT_OFFSETS>a`, which also says which dimension is
 //! ragged, and perhaps `<NJT_LENGTHS>a`; offsets may lie at the same place as those of another leaf.
 
+mod text;
+
+use std::collections::HashMap;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-use serde_json::{Map as Object, Value};
 
 use crate::layout::Layout;
 use crate::memmap::{self, Map, Mode};
 use crate::rows::{self, Job, Join, Source};
 use crate::schema::{DType, dense_bytes};
 use crate::{Error, Result};
+use text::{Tree, Value};
 
 /// What the keys of the tensors of a jagged leaf begin with.
 const VALUES: &str = "<NJT_VALUES>";
 const OFFSETS: &str = "<NJT_OFFSETS>";
 const LENGTHS: &str = "<NJT_LENGTHS>";
+const MARKS: [&str; 3] = [VALUES, OFFSETS, LENGTHS];
 
 /// Bytes at the end of a file that say how long its text is.
 const LENGTH: u64 = 8;
 
-/// A buffer of so many bytes is memory that the system has just given, and not yet filled with pages.
-const LARGE: u64 = 4 << 20;
+/// Bytes of a text that are read at once.
+const PIECE: u64 = 1 << 20;
+
+/// A buffer of so many bytes is memory that the system has just given, and not yet filled with pages. Fewer are copied in
+/// less time than it takes until another thread would be let in.
+pub const LARGE: usize = 4 << 20;
 
 /// No padding is longer.
 const ZEROS: [u8; 16] = [0; 16];
 
 /// Keys of a level that are not nested levels.
 pub const RESERVED: [&str; 4] = ["cls", "non_tensors", "leaves", "cls_metadata"];
+
+/// Jobs, and where each of them writes.
+type Work<'s, 'a> = Vec<(&'s Job<'a>, &'s mut [MaybeUninit<u8>])>;
 
 /// Leaves that are to lie in one buffer.
 #[derive(Debug)]
@@ -60,13 +70,29 @@ impl<'a> Pack<'a> {
             (layout.bytes() as u64, layout.item() as u64)
         });
         let layout = Layout::packed(sizes)?;
+        Self::laid_out(layout, leaves.iter().copied().map(Ok::<_, Error>))
+    }
+
+    /// The leaves for which `layout` was made, in its order.
+    ///
+    /// # Errors
+    /// One of `leaves` is an error, they are others than the layout is for, or larger than memory can be.
+    pub fn laid_out<E: From<Error>>(
+        layout: Layout,
+        leaves: impl IntoIterator<Item = std::result::Result<Source<'a>, E>>,
+    ) -> std::result::Result<Self, E> {
         if usize::try_from(layout.bytes).is_err() {
-            return Err(Error::LayoutOverflow);
+            return Err(Error::LayoutOverflow.into());
         }
         let mut jobs = Vec::new();
         let mut run = Run::default();
         let mut end = 0;
-        for (leaf, (start, bytes)) in leaves.iter().zip(&layout.places) {
+        let mut leaves = leaves.into_iter();
+        for (start, bytes) in &layout.places {
+            let leaf = leaves.next().ok_or(Error::LayoutOverflow)??;
+            if leaf.layout().bytes() as u64 != *bytes {
+                return Err(Error::LayoutOverflow.into());
+            }
             run.pad(start - end)?;
             end = start + bytes;
             if *bytes == 0 {
@@ -76,7 +102,7 @@ impl<'a> Pack<'a> {
                 run.push(&leaf.bytes()[..leaf.layout().bytes()])?;
             } else {
                 run.finish(&mut jobs);
-                jobs.push(strided(leaf)?);
+                jobs.push(strided(&leaf)?);
             }
         }
         run.pad(layout.bytes - end)?;
@@ -95,14 +121,28 @@ impl<'a> Pack<'a> {
     /// # Errors
     /// `target` is not as long as the layout says.
     pub fn copy_to(&self, target: &mut [MaybeUninit<u8>]) -> Result<()> {
+        if target.len() >= LARGE {
+            memmap::prefer_large_pages(target);
+        }
+        rows::run(self.work(target)?)
+    }
+
+    /// [`Self::copy_to`] by the calling thread alone, which waits for no other one.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn copy_here(&self, target: &mut [MaybeUninit<u8>]) -> Result<()> {
+        let mut work = self.work(target)?.into_iter();
+        work.try_for_each(|(job, target)| rows::run_here(job, target))
+    }
+
+    /// The jobs, and where each of them writes.
+    fn work<'s>(&'s self, target: &'s mut [MaybeUninit<u8>]) -> Result<Work<'s, 'a>> {
         if target.len() as u64 != self.layout.bytes {
             return Err(Error::RowsShort {
                 wanted: self.layout.bytes as usize,
                 found: target.len(),
             });
-        }
-        if self.layout.bytes >= LARGE {
-            memmap::prefer_large_pages(target);
         }
         let mut rest = target;
         let mut work = Vec::with_capacity(self.jobs.len());
@@ -111,17 +151,27 @@ impl<'a> Pack<'a> {
             work.push((job, now));
             rest = later;
         }
-        rows::run(work)
+        Ok(work)
     }
 }
 
 /// Contiguous leaves, and padding, one after the other: one job, whatever their types.
 #[derive(Default)]
-struct Run<'a>(Option<Join<'a>>);
+struct Run<'a> {
+    join: Option<Join<'a>>,
+    /// Bytes of the last leaf.
+    last: usize,
+}
 
 impl<'a> Run<'a> {
     fn push(&mut self, bytes: &'a [u8]) -> Result<()> {
-        let join = self.0.get_or_insert_with(|| Join::along(0, 0));
+        if let Some(join) = &mut self.join
+            && self.last == bytes.len()
+        {
+            return join.push_alike(bytes);
+        }
+        self.last = bytes.len();
+        let join = self.join.get_or_insert_with(|| Join::along(0, 0));
         join.push(bytes, &rows::Layout::contiguous(1, &[bytes.len()])?)
     }
 
@@ -134,7 +184,7 @@ impl<'a> Run<'a> {
     }
 
     fn finish(&mut self, jobs: &mut Vec<Job<'a>>) {
-        jobs.extend(self.0.take().map(Job::from));
+        jobs.extend(self.join.take().map(Job::from));
     }
 }
 
@@ -148,11 +198,14 @@ fn strided<'a>(leaf: &Source<'a>) -> Result<Job<'a>> {
 /// Writes the file `path`, in the place of one that is there: the leaves, then `text`. Maps all of it.
 ///
 /// # Errors
-/// The disk is full, or the system refuses. What was at `path` is as it was then.
+/// The text is not one that [`open`] takes, the disk is full, or the system refuses. What was at `path` is as it was then.
 pub fn write(path: &Path, pack: &Pack<'_>, text: &str) -> Result<Map> {
     let length = text.len() as u64;
     let total = pack.layout.bytes.checked_add(length + LENGTH);
     let total = total.ok_or(Error::LayoutOverflow)?;
+    // What could not be read is not written.
+    let bytes = pack.layout.bytes;
+    Check { path, bytes }.text(text)?;
     memmap::create_filled(path, total, |file| {
         let put = |offset, bytes: &[u8]| {
             file.write_all_at(bytes, offset)
@@ -200,21 +253,36 @@ pub fn open(path: &Path, mode: Mode) -> Result<Opened> {
             found: length.to_string(),
         });
     };
-    let mut text = vec![0; length as usize];
-    read(&file, path, bytes, &mut text)?;
-    let text = String::from_utf8(text).map_err(|error| Error::Metadata {
-        path: path.into(),
-        field: "metadata".into(),
-        wanted: "a text in UTF-8",
-        found: error.utf8_error().to_string(),
-    })?;
-    let level = serde_json::from_str(&text).map_err(|source| Error::Json {
-        path: path.into(),
-        source,
-    })?;
-    Check { path, bytes }.level(&level, &mut Vec::new())?;
+    let text = read_text(&file, path, bytes, length)?;
+    Check { path, bytes }.text(&text)?;
     let map = memmap::from_file(&file, path, size, mode)?;
     Ok(Opened { map, bytes, text })
+}
+
+/// Reads the text piece by piece: a file with a hole where its text should be is known by the first one, however long it
+/// says that its text is.
+fn read_text(file: &File, path: &Path, mut offset: u64, length: u64) -> Result<String> {
+    let wrong = |found: String| Error::Metadata {
+        path: path.into(),
+        field: "metadata".into(),
+        wanted: "a text in UTF-8 without zero bytes",
+        found,
+    };
+    let mut text = Vec::new();
+    let mut rest = length;
+    while rest > 0 {
+        let (start, step) = (text.len(), rest.min(PIECE));
+        text.try_reserve(step as usize)
+            .map_err(|_| Error::io("read", path, std::io::ErrorKind::OutOfMemory))?;
+        text.resize(start + step as usize, 0);
+        read(file, path, offset, &mut text[start..])?;
+        if text[start..].contains(&0) {
+            return Err(wrong("a text with zero bytes".into()));
+        }
+        offset += step;
+        rest -= step;
+    }
+    String::from_utf8(text).map_err(|error| wrong(error.utf8_error().to_string()))
 }
 
 fn read(file: &File, path: &Path, offset: u64, into: &mut [u8]) -> Result<()> {
@@ -229,178 +297,211 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn wrong(&self, field: &str, wanted: &'static str, found: &Value) -> Error {
+    /// Checks a whole text.
+    fn text(&self, text: &str) -> Result<()> {
+        let tree = Tree::new(text).map_err(|source| Error::Json {
+            path: self.path.into(),
+            source,
+        })?;
+        // The levels that are left, with their depths, and the keys that lead to the one at hand.
+        let mut levels = vec![(tree.root(), "", 0)];
+        let mut keys: Vec<String> = Vec::new();
+        while let Some((level, key, depth)) = levels.pop() {
+            if depth > 0 {
+                keys.truncate(depth - 1);
+                keys.push(key.into());
+            }
+            self.own(level, &keys).map_err(|error| located(error, &keys))?;
+            let below = level.object().into_iter().flatten();
+            let nested = below.filter(|(key, _)| !RESERVED.contains(key));
+            levels.extend(nested.map(|(key, value)| (value, key, depth + 1)));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, field: &str, wanted: &'static str, found: Option<Value<'_>>) -> Error {
         Error::Metadata {
             path: self.path.into(),
             field: field.into(),
             wanted,
-            found: found.to_string(),
+            found: found.map_or_else(|| "missing".into(), |value| value.to_string()),
         }
     }
 
-    fn object<'v>(&self, field: &str, value: &'v Value) -> Result<&'v Object<String, Value>> {
-        value
-            .as_object()
-            .ok_or_else(|| self.wrong(field, "an object", value))
-    }
-
-    /// Checks a level and those below it; `keys` lead to it.
-    fn level(&self, value: &Value, keys: &mut Vec<String>) -> Result<()> {
-        self.own(value, keys).map_err(|error| located(error, keys))?;
-        for (key, below) in self.object("level", value)? {
-            if !RESERVED.contains(&key.as_str()) {
-                keys.push(key.clone());
-                self.level(below, keys)?;
-                keys.pop();
-            }
-        }
-        Ok(())
+    fn object<'v>(
+        &self,
+        field: &str,
+        value: Option<Value<'v>>,
+    ) -> Result<impl Iterator<Item = (&'v str, Value<'v>)> + use<'v>> {
+        let found = value.and_then(Value::object);
+        found.ok_or_else(|| self.wrong(field, "an object", value))
     }
 
     /// Checks what a level says of itself and of its leaves.
-    fn own(&self, value: &Value, keys: &[String]) -> Result<()> {
-        let level = self.object("level", value)?;
-        let entry = |name: &str| level.get(name).unwrap_or(&Value::Null);
-        if !entry("cls").is_string() {
-            return Err(self.wrong("cls", "the name of a class", entry("cls")));
+    fn own(&self, level: Value<'_>, keys: &[String]) -> Result<()> {
+        let _ = self.object("level", Some(level))?;
+        let [mut cls, mut objects, mut leaves, mut about] = [None; 4];
+        for (key, value) in level.object().into_iter().flatten() {
+            match key {
+                "cls" => cls = Some(value),
+                "non_tensors" => objects = Some(value),
+                "leaves" => leaves = Some(value),
+                "cls_metadata" => about = Some(value),
+                _ => {}
+            }
         }
-        for found in self.object("non_tensors", entry("non_tensors"))?.values() {
+        if cls.and_then(Value::as_str).is_none() {
+            return Err(self.wrong("cls", "the name of a class", cls));
+        }
+        for (_, found) in self.object("non_tensors", objects)? {
             self.held(found)?;
         }
-        let batch_size = self.about(self.object("cls_metadata", entry("cls_metadata"))?)?;
-        let leaves = self.object("leaves", entry("leaves"))?;
-        for (key, leaf) in leaves {
-            self.entry(leaves, key, leaf, &batch_size).map_err(|error| {
-                let mut path = keys.to_vec();
-                path.push(key.clone());
-                error.at_key(&path)
-            })?;
+        let batch_size = self.about(about)?;
+        let at = |key: &str| {
+            let mut path = keys.to_vec();
+            path.push(key.into());
+            path
+        };
+        let mut jagged = HashMap::new();
+        for (key, leaf) in self.object("leaves", leaves)? {
+            if MARKS.iter().any(|mark| key.starts_with(mark)) {
+                jagged.insert(key, leaf);
+            } else {
+                self.leaf(leaf, &batch_size, 0)
+                    .map_err(|error| error.at_key(&at(key)))?;
+            }
+        }
+        for (key, leaf) in &jagged {
+            self.piece(&jagged, key, *leaf, &batch_size)
+                .map_err(|error| error.at_key(&at(key)))?;
         }
         Ok(())
     }
 
-    /// Checks one key of the leaves of a level.
-    fn entry(
+    /// Checks a tensor of a jagged leaf.
+    fn piece(
         &self,
-        leaves: &Object<String, Value>,
+        pieces: &HashMap<&str, Value<'_>>,
         key: &str,
-        leaf: &Value,
+        piece: Value<'_>,
         batch_size: &[u64],
     ) -> Result<()> {
         if let Some(name) = key.strip_prefix(VALUES) {
-            self.leaf(leaf, &[], 0)?;
-            self.jagged(leaves, name, leaf, batch_size)
+            let dims = self.leaf(piece, &[], 0)?.len() as u64;
+            self.jagged(pieces, name, piece, dims, batch_size)
         } else if key.starts_with(OFFSETS) {
-            self.leaf(leaf, &[], 1)
-        } else if key.starts_with(LENGTHS) {
-            self.leaf(leaf, &[], 0)
+            self.leaf(piece, &[], 1).map(drop)
         } else {
-            self.leaf(leaf, batch_size, 0)
+            self.leaf(piece, &[], 0).map(drop)
         }
     }
 
-    /// Checks that offsets and lengths belong to the values of a jagged leaf.
+    /// Checks that offsets and lengths belong to the values, of so many dimensions, of a jagged leaf.
     fn jagged(
         &self,
-        leaves: &Object<String, Value>,
+        pieces: &HashMap<&str, Value<'_>>,
         name: &str,
-        values: &Value,
+        values: Value<'_>,
+        dims: u64,
         batch_size: &[u64],
     ) -> Result<()> {
-        let of = |mark: &str| leaves.get(&format!("{mark}{name}"));
+        let of = |mark: &str| pieces.get(format!("{mark}{name}").as_str()).copied();
         let Some(offsets) = of(OFFSETS) else {
-            return Err(self.wrong("leaf", "offsets beside the values of a jagged leaf", values));
+            return Err(self.wrong("leaf", "offsets beside the values of a jagged leaf", Some(values)));
         };
-        let shape = self.sizes("shape", &offsets[1])?;
+        let shape = self.leaf(offsets, &[], 1)?;
         let count = match (batch_size.first(), &shape[..]) {
             (Some(count), [length]) if count.checked_add(1) != Some(*length) => None,
             (_, [length]) => length.checked_sub(1),
             _ => None,
         };
         let Some(count) = count else {
-            return Err(self.wrong("leaf", "one offset more than there are components", offsets));
+            return Err(self.wrong("leaf", "one offset more than there are components", Some(offsets)));
         };
         if let Some(lengths) = of(LENGTHS) {
-            if self.sizes("shape", &lengths[1])? != [count] {
-                return Err(self.wrong("leaf", "a length for each component", lengths));
+            if self.leaf(lengths, &[], 0)? != [count] {
+                return Err(self.wrong("leaf", "a length for each component", Some(lengths)));
             }
         }
-        let dims = self.sizes("shape", &values[1])?.len() as u64;
-        match offsets.get(5).map_or(Some(1), Value::as_u64) {
+        let dim = offsets.list().and_then(|mut about| about.nth(5));
+        match dim.map_or(Some(1), Value::as_u64) {
             Some(dim) if (1..=dims).contains(&dim) => Ok(()),
-            _ => Err(self.wrong("leaf", "a ragged dimension that the values have", offsets)),
+            _ => Err(self.wrong("leaf", "a ragged dimension that the values have", Some(offsets))),
         }
     }
 
     /// Checks an entry that is no tensor: what it holds, its batch size and its device.
-    fn held(&self, entry: &Value) -> Result<()> {
-        match entry.as_array().map(Vec::as_slice) {
-            Some([_, sizes, Value::Null | Value::String(_)]) => {
-                self.sizes("batch size of an entry of non_tensors", sizes)?;
-                Ok(())
-            }
+    fn held(&self, entry: Value<'_>) -> Result<()> {
+        let parts: Vec<_> = entry.list().into_iter().flatten().take(4).collect();
+        match parts[..] {
+            [_, sizes, device] if device.is_null() || device.as_str().is_some() => self
+                .sizes("batch size of an entry of non_tensors", Some(sizes))
+                .map(drop),
             _ => Err(self.wrong(
                 "non_tensors",
                 "for each entry what it holds, its batch size, and the name of its device or null",
-                entry,
+                Some(entry),
             )),
         }
     }
 
     /// Checks what is not about leaves; gives the batch size.
-    fn about(&self, about: &Object<String, Value>) -> Result<Vec<u64>> {
-        let entry = |name: &str| about.get(name).unwrap_or(&Value::Null);
-        let (device, locked, names) = (entry("device"), entry("is_locked"), entry("names"));
-        if !device.is_null() && !device.is_string() {
-            return Err(self.wrong("device", "the name of a device, or null", device));
+    fn about(&self, about: Option<Value<'_>>) -> Result<Vec<u64>> {
+        let _ = self.object("cls_metadata", about)?;
+        let entry = |name: &str| about.and_then(|about| about.get(name));
+        let given = |name: &str| entry(name).filter(|value| !value.is_null());
+        let text = |field, value: Option<Value<'_>>, wanted| match value {
+            Some(value) if value.as_str().is_none() => Err(self.wrong(field, wanted, Some(value))),
+            _ => Ok(()),
+        };
+        text("device", given("device"), "the name of a device, or null")?;
+        if !entry("is_locked").is_some_and(Value::is_bool) {
+            return Err(self.wrong("is_locked", "true or false", entry("is_locked")));
         }
-        if !locked.is_boolean() {
-            return Err(self.wrong("is_locked", "true or false", locked));
-        }
-        if entry("batch_size").is_null() && !entry("stack_dim").is_null() {
-            return self.stack(entry("stack_dim"), entry("stack_dim_name"));
+        if let (None, Some(dim)) = (given("batch_size"), given("stack_dim")) {
+            // A stack has no batch size and no leaves of its own.
+            if dim.as_u64().is_none() {
+                return Err(self.wrong("stack_dim", "a dimension", Some(dim)));
+            }
+            text("stack_dim_name", given("stack_dim_name"), "a string or null")?;
+            return Ok(Vec::new());
         }
         let batch_size = self.sizes("batch_size", entry("batch_size"))?;
-        let count = names.as_array().map(|names| {
-            let known = |name: &Value| name.is_null() || name.is_string();
-            names.iter().filter(|name| known(name)).count()
-        });
-        if !names.is_null() && count != Some(batch_size.len()) {
-            return Err(self.wrong("names", "a string or null for each batch dimension", names));
+        if let Some(names) = given("names") {
+            let known = |name: &Value<'_>| name.is_null() || name.as_str().is_some();
+            let count = names.list().map(|names| names.take_while(known).count());
+            if count != Some(batch_size.len()) || names.list().map(Iterator::count) != count {
+                return Err(self.wrong("names", "a string or null for each batch dimension", Some(names)));
+            }
         }
         Ok(batch_size)
     }
 
-    /// Checks what a stack says of itself: it has no batch size and no leaves of its own.
-    fn stack(&self, dim: &Value, name: &Value) -> Result<Vec<u64>> {
-        if !dim.is_u64() {
-            return Err(self.wrong("stack_dim", "a dimension", dim));
-        }
-        if !name.is_null() && !name.is_string() {
-            return Err(self.wrong("stack_dim_name", "a string or null", name));
-        }
-        Ok(Vec::new())
-    }
-
-    fn sizes(&self, field: &str, value: &Value) -> Result<Vec<u64>> {
-        let sizes: Option<Vec<u64>> = value
-            .as_array()
-            .and_then(|sizes| sizes.iter().map(Value::as_u64).collect());
+    fn sizes(&self, field: &str, value: Option<Value<'_>>) -> Result<Vec<u64>> {
+        let sizes = value.and_then(Value::list);
+        let sizes: Option<Vec<u64>> = sizes.and_then(|sizes| sizes.map(Value::as_u64).collect());
         sizes.ok_or_else(|| self.wrong(field, "a list of sizes", value))
     }
 
-    /// Checks what is said of a tensor, with up to `more` entries behind what every tensor has.
-    fn leaf(&self, value: &Value, batch_size: &[u64], more: usize) -> Result<()> {
-        let wrong = |wanted| self.wrong("leaf", wanted, value);
-        let Some([dtype, shape, start, stop, pad, rest @ ..]) = value.as_array().map(Vec::as_slice) else {
+    /// Checks what is said of a tensor, with up to `more` entries behind what every tensor has; gives its shape.
+    fn leaf(&self, value: Value<'_>, batch_size: &[u64], more: usize) -> Result<Vec<u64>> {
+        let wrong = |wanted| self.wrong("leaf", wanted, Some(value));
+        let mut parts = value.list().into_iter().flatten();
+        let (Some(dtype), Some(shape), Some(start), Some(stop), Some(pad)) = (
+            parts.next(),
+            parts.next(),
+            parts.next(),
+            parts.next(),
+            parts.next(),
+        ) else {
             return Err(wrong("dtype, shape, start, stop and padding"));
         };
-        if rest.len() > more {
+        if parts.count() > more {
             return Err(wrong("dtype, shape, start, stop and padding"));
         }
         let dtype = dtype.as_str().and_then(|name| DType::parse(name).ok());
         let dtype = dtype.ok_or_else(|| wrong("the name of a dtype"))?;
-        let shape = self.sizes("shape", shape)?;
+        let shape = self.sizes("shape", Some(shape))?;
         let (Some(start), Some(stop), Some(pad)) = (start.as_u64(), stop.as_u64(), pad.as_u64()) else {
             return Err(wrong("start, stop and padding as numbers"));
         };
@@ -415,7 +516,7 @@ impl Check<'_> {
         if end != Some(stop) || stop > self.bytes {
             return Err(wrong("a place of the size of the shape, within the buffer"));
         }
-        Ok(())
+        Ok(shape)
     }
 }
 
@@ -438,6 +539,10 @@ mod tests {
         "n": {"cls": "TensorDict", "non_tensors": {}, "leaves": {"b": ["torch.uint8", [2, 2], 8, 16, 4]},
         "cls_metadata": {"device": "cpu", "names": ["t"], "batch_size": [2], "is_locked": true}}}"#;
 
+    /// A text without leaves.
+    const NONE: &str = r#"{"cls": "TensorDict", "non_tensors": {}, "leaves": {},
+        "cls_metadata": {"device": null, "names": null, "batch_size": [], "is_locked": false}}"#;
+
     fn source<'a>(bytes: &'a [u8], item: usize, shape: &[usize], strides: &[usize]) -> Result<Source<'a>> {
         Source::new(bytes, rows::Layout::new(item, shape, strides)?)
     }
@@ -458,13 +563,14 @@ mod tests {
         let pack = Pack::new(&leaves)?;
         let places = [(0, 6), (8, 0), (8, 6), (16, 8), (32, 16), (48, 3)];
         assert_eq!(pack.layout().places, places);
-        let map = write(&path, &pack, "{}")?;
+        let map = write(&path, &pack, NONE)?;
         let mut wanted = vec![0; 56];
         wanted[..6].copy_from_slice(&data[..6]);
         wanted[8..14].copy_from_slice(&[0, 2, 4, 1, 3, 5]);
         wanted[16..24].copy_from_slice(&data[..8]);
         wanted[32..48].copy_from_slice(&data[8..]);
-        wanted.extend(b"{}\x02\0\0\0\0\0\0\0");
+        wanted.extend(NONE.as_bytes());
+        wanted.extend((NONE.len() as u64).to_le_bytes());
         assert_eq!(std::fs::read(&path)?, wanted);
         assert_eq!(map.len(), wanted.len());
         Ok(())
@@ -480,7 +586,7 @@ mod tests {
             source(&data, 1, &[1000, 1500], &[1, 2000])?,
             source(&data, 1, &[1_000_000], &[1])?,
         ];
-        write(&path, &Pack::new(&leaves)?, "")?;
+        write(&path, &Pack::new(&leaves)?, NONE)?;
         let found = std::fs::read(&path)?;
         assert_eq!(found[..data.len()], data);
         let turned = (0..1000).flat_map(|row| (0..1500).map(move |column| row + 2000 * column));
@@ -601,12 +707,12 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link)?;
         let pack = Pack::new(&[source(&[1], 1, &[1], &[1])?])?;
-        assert!(matches!(write(&link, &pack, ""), Err(Error::Symlink { .. })));
+        assert!(matches!(write(&link, &pack, NONE), Err(Error::Symlink { .. })));
         assert!(matches!(
-            write(folder.path(), &pack, ""),
+            write(folder.path(), &pack, NONE),
             Err(Error::NotAFile { .. })
         ));
-        assert!(write(&folder.path().join("missing/a"), &pack, "").is_err());
+        assert!(write(&folder.path().join("missing/a"), &pack, NONE).is_err());
         assert_eq!(std::fs::read(&path)?, [5; 4]);
         assert_eq!(std::fs::read_dir(folder.path())?.count(), 2);
         Ok(())

@@ -8,6 +8,8 @@
     reason = "mapping a file privately is unsafe in memmap2, and a map is shared between threads by its address"
 )]
 
+mod filled;
+
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -22,6 +24,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode as Permissions, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+pub use self::filled::create_filled;
 use crate::{Error, Result};
 
 /// Whether the system has this much memory is not asked, which takes longer than making the map.
@@ -360,25 +363,6 @@ pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
     let beside = beside(path);
     let map = create_zeros(&beside, path, bytes)?;
     put(&beside, path, Some(permissions))?;
-    Ok(map)
-}
-
-/// Makes the file `path` of the `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for
-/// writing.
-///
-/// # Errors
-/// `fill` fails, or has not written as many bytes, or the system refuses. What was at `path` is as it was then.
-pub fn create_filled(path: &Path, bytes: u64, fill: impl FnOnce(&File) -> Result<()>) -> Result<Map> {
-    let permissions = match replaceable(path) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
-        found => Some(found?),
-    };
-    let beside = beside(path);
-    let map = create_new(&beside, path, |file| {
-        fill(file)?;
-        from_file(file, path, bytes, Mode::ReadWrite)
-    })?;
-    put(&beside, path, permissions)?;
     Ok(map)
 }
 

@@ -20,7 +20,7 @@ mod layout;
 mod padded;
 mod positions;
 
-pub use carry::{PARALLEL_FROM, run, stream};
+pub use carry::{PARALLEL_FROM, run, run_here, stream};
 use layout::Steps;
 pub use layout::{Dims, Layout, MAX_DIMS, Source};
 use padded::Padding;

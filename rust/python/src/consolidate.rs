@@ -8,18 +8,18 @@ use std::path::PathBuf;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 use tensordict_core::consolidated::{self, Pack};
 use tensordict_core::layout::Layout;
 use tensordict_core::rows;
 
 use crate::enter::enter;
-use crate::error::{internal, raise};
+use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
 use crate::tensor::{Code, Session, TensorView, read};
 
-/// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory.
+/// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
+/// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
 fn views<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
@@ -31,16 +31,75 @@ fn views<'a, 'py>(
     leaves.iter().map(view).collect()
 }
 
-fn pack<'a>(views: &[TensorView<'a>]) -> PyResult<Pack<'a>> {
-    let sources: tensordict_core::Result<Vec<_>> = views.iter().map(TensorView::source).collect();
-    sources
-        .and_then(|sources| Pack::new(&sources))
-        .map_err(|error| raise(&error))
+/// For each leaf another tensor, known here alone, of the same memory, which it holds whatever becomes of the leaf:
+/// `leaf.data = ...` and `leaf.set_(...)` give the memory back, though the leaf lives.
+fn alias<'py>(py: Python<'py>, leaves: &[Bound<'py, PyAny>]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let data = intern!(py, "data");
+    leaves.iter().map(|leaf| leaf.getattr(data)).collect()
+}
+
+/// Where leaves like these lie in one buffer.
+fn layout(views: &[TensorView<'_>]) -> PyResult<Layout> {
+    let sizes = views.iter().map(|view| {
+        let layout = view.layout();
+        (layout.bytes() as u64, layout.item() as u64)
+    });
+    Layout::packed(sizes).map_err(|error| raise(&error))
+}
+
+/// Why leaves are not copied as they were planned to be.
+enum Stop {
+    /// One is not what it was, or is read in another way only.
+    Other,
+    Failed(tensordict_core::Error),
+}
+
+impl From<tensordict_core::Error> for Stop {
+    fn from(error: tensordict_core::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The job of copying leaves, as `planned`, each of which `again` reads once more; `None` where one is not as planned.
+///
+/// Nothing of Python may run from then to the end of the job, unless what is read is held.
+fn pack<'a, 'l>(
+    leaves: impl IntoIterator<Item = &'l TensorView<'l>>,
+    layout: Layout,
+    mut again: impl FnMut(usize) -> Option<TensorView<'a>>,
+) -> PyResult<Option<Pack<'a>>> {
+    let sources = leaves.into_iter().enumerate().map(|(number, planned)| {
+        let found = again(number).ok_or(Stop::Other)?;
+        if found.code() == planned.code() && found.layout().dims() == planned.layout().dims() {
+            Ok(found.source()?)
+        } else {
+            Err(Stop::Other)
+        }
+    });
+    match Pack::laid_out(layout, sources) {
+        Ok(pack) => Ok(Some(pack)),
+        Err(Stop::Other) => Ok(None),
+        Err(Stop::Failed(error)) => Err(raise(&error)),
+    }
+}
+
+/// The job of copying what `held`, from [`alias`], holds.
+fn pack_held<'a, 'py>(
+    session: &Session<'py>,
+    held: &'a [Bound<'py, PyAny>],
+    planned: &[TensorView<'_>],
+    layout: Layout,
+) -> PyResult<Option<Pack<'a>>> {
+    let Some(found) = views(session, held)? else {
+        return Ok(None);
+    };
+    let mut found = found.into_iter();
+    pack(planned, layout, |_| found.next())
 }
 
 /// Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
 /// `allocate` makes a tensor of so many bytes, which nobody else may touch. `None` where a leaf, or the buffer, is not plain
-/// memory.
+/// memory, or another thread changes a leaf meanwhile.
 #[pyfunction]
 pub(crate) fn consolidate<'py>(
     py: Python<'py>,
@@ -51,106 +110,141 @@ pub(crate) fn consolidate<'py>(
         return Ok(None);
     };
     let leaves: Vec<_> = leaves.iter().collect();
-    let Some(found) = views(&session, &leaves)? else {
+    let Some(planned) = views(&session, &leaves)? else {
         return Ok(None);
     };
-    let pack = pack(&found)?;
-    let bytes = pack.layout().bytes;
-    let Some(mut output) = session.output(allocate.call1((bytes,))?)? else {
+    let layout = layout(&planned)?;
+    let bytes = layout.bytes;
+    let buffer = allocate.call1((bytes,))?;
+    // Short work is done with the interpreter lock held, and on addresses that are read last.
+    if bytes < consolidated::LARGE as u64 {
+        let Some(mut output) = session.output(buffer.clone())? else {
+            return Ok(None);
+        };
+        let again = |number: usize| session.at_once(&leaves[number]);
+        if let Some(pack) = pack(&planned, layout.clone(), again)? {
+            let target = output.bytes();
+            enter(py, 0, || pack.copy_here(target))?;
+            return Viewer::new(buffer, bytes)
+                .views(&leaves, &planned, &layout)
+                .map(Some);
+        }
+    }
+    let held = alias(py, &leaves)?;
+    let Some(pack) = pack_held(&session, &held, &planned, layout.clone())? else {
+        return Ok(None);
+    };
+    let Some(mut output) = session.output(buffer.clone())? else {
         return Ok(None);
     };
     let target = output.bytes();
-    enter(py, bytes, || pack.copy_to(target))?;
-    let buffer = output.into_tensor();
-    let mut viewer = Viewer::new(&buffer, bytes)?;
-    let places = pack.layout().places.iter();
-    let made: PyResult<Vec<_>> = leaves
-        .iter()
-        .zip(&found)
-        .zip(places)
-        .map(|((leaf, view), (start, _))| viewer.view(leaf, view, *start))
-        .collect();
-    let made = PyList::new(py, made?)?;
-    Ok(Some((buffer, made)))
+    enter(py, u64::MAX, || pack.copy_to(target))?;
+    Viewer::new(buffer, bytes)
+        .views(&leaves, &planned, &layout)
+        .map(Some)
 }
 
-/// `(tensor, shape, strides, offset)` -> a view, `offset` elements further.
-static ALIAS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-
-/// torch's function for views, or a faster one, which makes no note for autograd and goes around the dispatcher.
-fn alias(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    let found = ALIAS.get_or_try_init(py, || {
-        let c = py.import("torch")?.getattr("_C")?;
-        let quick = c
-            .getattr("_dynamo")
-            .and_then(|dynamo| dynamo.getattr("guards")?.getattr("_reinterpret_tensor"));
-        quick
-            .or_else(|_| c.getattr("_VariableFunctions")?.getattr("as_strided"))
-            .map(Bound::unbind)
-    })?;
-    Ok(found.bind(py))
-}
-
-/// Makes views of parts of one buffer. Keeps what the next one may share with the last one.
-struct Viewer<'a, 'py> {
-    buffer: &'a Bound<'py, PyAny>,
+/// Makes views of parts of one buffer, which count changes together with it.
+struct Viewer<'py> {
+    buffer: Bound<'py, PyAny>,
     bytes: u64,
-    alias: &'a Bound<'py, PyAny>,
     typed: Vec<(Code, Bound<'py, PyAny>)>,
-    shape: Option<(rows::Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
 }
 
-impl<'a, 'py> Viewer<'a, 'py> {
-    fn new(buffer: &'a Bound<'py, PyAny>, bytes: u64) -> PyResult<Self> {
-        Ok(Self {
+impl<'py> Viewer<'py> {
+    fn new(buffer: Bound<'py, PyAny>, bytes: u64) -> Self {
+        Self {
             buffer,
             bytes,
-            alias: alias(buffer.py())?,
             typed: Vec::new(),
-            shape: None,
-        })
+        }
     }
 
-    /// The view at byte `start`, of the shape and dtype of `leaf`.
-    fn view(
-        &mut self,
-        leaf: &Bound<'py, PyAny>,
-        view: &TensorView<'_>,
-        start: u64,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    /// The buffer, and a view for each leaf. Each is detached, so that one that is given a gradient in place gives none to
+    /// the others.
+    fn views(
+        mut self,
+        leaves: &[Bound<'py, PyAny>],
+        views: &[TensorView<'_>],
+        layout: &Layout,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
         let py = self.buffer.py();
-        let (item, code) = (view.layout().item(), view.code());
-        let number = if let Some(number) = self.typed.iter().position(|(known, _)| *known == code) {
-            number
-        } else {
-            self.typed.push((code, self.as_type(leaf, item as u64)?));
-            self.typed.len() - 1
-        };
-        let shape = *view.layout().dims();
-        if self.shape.as_ref().is_none_or(|(last, ..)| *last != shape) {
-            let strides = rows::Layout::contiguous(1, &shape).map_err(|error| raise(&error))?;
-            let sizes = (PyTuple::new(py, &*shape)?, PyTuple::new(py, strides.strides())?);
-            self.shape = Some((shape, sizes.0, sizes.1));
+        let made = PyList::empty(py);
+        let detach = intern!(py, "detach");
+        while made.len() < leaves.len() {
+            let first = made.len();
+            let typed = self.typed(&leaves[first], &views[first])?;
+            let start = layout.places[first].0;
+            for part in parts(&typed, &views[first], start, alike(views, layout, first))? {
+                made.append(part.call_method0(detach)?)?;
+            }
         }
-        let Some((_, sizes, strides)) = &self.shape else {
-            return Err(internal("a view without a shape"));
-        };
-        self.alias
-            .call1((&self.typed[number].1, sizes, strides, start / item as u64))
+        Ok((self.buffer, made))
     }
 
     /// All whole elements of the buffer that are of the dtype of `leaf`.
-    fn as_type(&self, leaf: &Bound<'py, PyAny>, item: u64) -> PyResult<Bound<'py, PyAny>> {
+    fn typed(&mut self, leaf: &Bound<'py, PyAny>, view: &TensorView<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let known = self.typed.iter().find(|(code, _)| *code == view.code());
+        if let Some((_, typed)) = known {
+            return Ok(typed.clone());
+        }
         let py = self.buffer.py();
-        let whole = self
-            .buffer
-            .call_method1(intern!(py, "narrow"), (0, 0, self.bytes / item * item))?;
-        whole.call_method1(intern!(py, "view"), (leaf.getattr(intern!(py, "dtype"))?,))
+        let item = view.layout().item() as u64;
+        let size = self.bytes / item * item;
+        let whole = self.buffer.call_method1(intern!(py, "narrow"), (0, 0, size))?;
+        let typed = whole.call_method1(intern!(py, "view"), (leaf.getattr(intern!(py, "dtype"))?,))?;
+        self.typed.push((view.code(), typed.clone()));
+        Ok(typed)
     }
 }
 
+/// How many leaves from `first` on are alike and follow one another without a gap.
+fn alike(views: &[TensorView<'_>], layout: &Layout, first: usize) -> usize {
+    let (view, bytes) = (&views[first], layout.places[first].1);
+    let mut count = 1;
+    while bytes > 0
+        && let Some(next) = views.get(first + count)
+        && next.code() == view.code()
+        && next.layout().dims() == view.layout().dims()
+        && layout.places[first + count].0 == layout.places[first].0 + bytes * count as u64
+    {
+        count += 1;
+    }
+    count
+}
+
+/// The views of `count` alike leaves from byte `start` on: one call for all where there are several.
+fn parts<'py>(
+    typed: &Bound<'py, PyAny>,
+    view: &TensorView<'_>,
+    start: u64,
+    count: usize,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = typed.py();
+    let item = view.layout().item();
+    let shape = view.layout().dims();
+    let strides = rows::Layout::contiguous(1, shape).map_err(|error| raise(&error))?;
+    let (mut sizes, mut steps) = (shape.to_vec(), strides.strides().to_vec());
+    if count > 1 {
+        sizes.insert(0, count);
+        steps.insert(0, view.layout().bytes() / item);
+    }
+    let offset = if view.layout().bytes() == 0 {
+        0
+    } else {
+        start / item as u64
+    };
+    let place = (PyTuple::new(py, sizes)?, PyTuple::new(py, steps)?, offset);
+    let part = typed.call_method1(intern!(py, "as_strided"), place)?;
+    if count == 1 {
+        return Ok(vec![part]);
+    }
+    let parts = part.call_method0(intern!(py, "unbind"))?.cast_into::<PyTuple>()?;
+    Ok(parts.iter().collect())
+}
+
 /// Writes all leaves and then `text` to the file `path`, in the place of one that is there, and maps all of it. `None` where
-/// a leaf is not plain memory.
+/// a leaf is not plain memory, or another thread changes it meanwhile.
 #[pyfunction]
 pub(crate) fn consolidate_to_file<'py>(
     py: Python<'py>,
@@ -162,10 +256,13 @@ pub(crate) fn consolidate_to_file<'py>(
         return Ok(None);
     };
     let leaves: Vec<_> = leaves.iter().collect();
-    let Some(found) = views(&session, &leaves)? else {
+    let Some(planned) = views(&session, &leaves)? else {
         return Ok(None);
     };
-    let pack = pack(&found)?;
+    let held = alias(py, &leaves)?;
+    let Some(pack) = pack_held(&session, &held, &planned, layout(&planned)?)? else {
+        return Ok(None);
+    };
     // Making a file takes long enough for others to run, however few bytes it has.
     let map = enter(py, u64::MAX, || consolidated::write(&path, &pack, text))?;
     Ok(Some(PyMap::new(map)))

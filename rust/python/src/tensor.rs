@@ -661,6 +661,21 @@ impl<'py> Session<'py> {
         self.admit(object, false)
     }
 
+    /// The memory of a tensor as it is now, found without a call into Python or torch, so that nothing can have happened to
+    /// it when this returns. `None` where that is not possible. Gradient is not looked at.
+    #[inline]
+    pub(crate) fn at_once<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<TensorView<'a>> {
+        if !is_plain_type(object) {
+            return None;
+        }
+        let places = self.torch.places.get()?.as_ref()?;
+        // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive.
+        let Direct { raw, no_grad } = unsafe { places.read(object.as_ptr().cast_const().cast()) }?;
+        // SAFETY: the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { raw.dims() }?;
+        TensorView::checked(&raw, shape, strides, no_grad)
+    }
+
     /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
     /// [`Self::one_of_many`] has to look closer.
     #[inline]

@@ -71,6 +71,23 @@ pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit
     Ok(())
 }
 
+/// Carries out one job on the calling thread, whatever its size: for one who holds a lock, and must not wait for the pool.
+///
+/// # Errors
+/// The output has not the length of the job; nothing is written then.
+pub fn run_here(job: &Job<'_>, target: &mut [MaybeUninit<u8>]) -> Result<()> {
+    if job.bytes() != target.len() {
+        return Err(Error::RowsShort {
+            wanted: job.bytes(),
+            found: target.len(),
+        });
+    }
+    if !target.is_empty() {
+        job.run(0..job.rows(), target);
+    }
+    Ok(())
+}
+
 /// Carries out all jobs as if their outputs lay one after the other, and hands each block of that to `sink`, with the number
 /// of bytes before it. Blocks come in any order, from several threads where the bytes are worth it.
 ///
