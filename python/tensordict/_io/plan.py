@@ -123,9 +123,9 @@ class Plan:
         }
         if spot.kind is WRAPPER:
             return node._wrap(fields[INNER])
-        return (
-            node._from_parts(list(fields.values())) if spot.kind is STACK else node._rebuild(fields, spot.size, CPU, spot.names)
-        )
+        if spot.kind is STACK:
+            return node._from_pieces(dict(enumerate(fields.values())))
+        return node._rebuild(fields, spot.size, CPU, spot.names)
 
     def put(self, leaves: list[Tensor], folders: list[Path | None]) -> Any:
         """Puts other leaves in the tree itself, which is locked and marked as mapped to folders."""
