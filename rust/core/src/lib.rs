@@ -17,6 +17,7 @@ pub mod schedule;
 pub mod schema;
 pub mod transaction;
 pub mod tree;
+pub mod turn;
 mod writer;
 
 pub use error::{Error, Result};

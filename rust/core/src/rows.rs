@@ -14,13 +14,14 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::memmap::room;
 
 mod carry;
 mod layout;
 mod padded;
 mod positions;
 
-pub use carry::{PARALLEL_FROM, run, stream};
+pub use carry::{PARALLEL_FROM, run, run_here, stream};
 use layout::Steps;
 pub use layout::{Dims, Layout, MAX_DIMS, Source};
 use padded::Padding;
@@ -669,25 +670,24 @@ impl Job<'_> {
     /// Where it would not fit in memory.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let bytes = self.bytes();
-        let mut target: Vec<u8> = Vec::new();
-        target.try_reserve_exact(bytes).map_err(|_| Error::RowsTooLarge {
-            item: 1,
-            shape: vec![bytes],
-        })?;
+        let mut target: Vec<u8> = room(bytes)?;
         run([(self, &mut target.spare_capacity_mut()[..bytes])])?;
         // SAFETY: `run` has written all of the bytes, for which there is room.
         unsafe { target.set_len(bytes) };
         Ok(target)
     }
 
-    /// Puts some rows in the place of what `buffer` holds.
-    fn refill(&self, rows: Range<usize>, buffer: &mut Vec<u8>) {
+    /// Puts some rows in the place of what `buffer` holds. A row of an expanded leaf can be larger than any memory.
+    fn refill(&self, rows: Range<usize>, buffer: &mut Vec<u8>) -> Result<()> {
         let bytes = rows.len() * self.row_bytes();
         buffer.clear();
-        buffer.reserve(bytes);
+        if buffer.capacity() < bytes {
+            *buffer = room(bytes)?;
+        }
         self.run(rows, &mut buffer.spare_capacity_mut()[..bytes]);
-        // SAFETY: `run` has written all of the bytes, for which there is room.
+        // SAFETY: [bounds] `run` has written all of the bytes, for which there is room.
         unsafe { buffer.set_len(bytes) };
+        Ok(())
     }
 
     /// Writes the rows; `target` has exactly their bytes, and gets all of them.

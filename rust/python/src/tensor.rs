@@ -11,14 +11,17 @@
 
 mod attribute;
 mod direct;
+mod grip;
 mod make;
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -29,6 +32,7 @@ use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 pub(crate) use self::attribute::Attribute;
 pub(crate) use self::direct::Gradient;
 use self::direct::{Direct, Places};
+pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
 
 const CPU: i32 = 1;
@@ -138,6 +142,7 @@ struct Torch {
     empty: Py<PyAny>,
     empty_strided: Option<Py<PyAny>>,
     full: Py<PyAny>,
+    untyped_storage: Py<PyAny>,
     int8: Py<PyAny>,
     uint8: Py<PyAny>,
     /// `()` -> number of active torch function modes, dispatch modes.
@@ -146,15 +151,32 @@ struct Torch {
     must_be_none: [Py<PyAny>; 2],
     forward_ad: Py<PyDict>,
     is_inference: Py<PyAny>,
-    /// Where tensors have their fields; not set before the first [`Session`].
+    /// Where tensors have their fields; not set before the first [`Session`]. It is set by moving what was found, with the
+    /// GIL held: a fork from Python never sees it half made.
     places: OnceLock<Option<Places>>,
 }
 
 static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
 
+/// What `cell` holds, else what `make` makes. That runs Python, so it runs outside of the cell: others can come here
+/// meanwhile, and a fork from another thread leaves the child with an empty cell and not with one that waits for ever. Where
+/// two make it, the first one stays.
+pub(crate) fn once<'a, T>(
+    cell: &'a PyOnceLock<T>,
+    py: Python<'_>,
+    make: impl FnOnce() -> PyResult<T>,
+) -> PyResult<&'a T> {
+    if cell.get(py).is_none() {
+        let value = make()?;
+        let _ = cell.set(py, value);
+    }
+    cell.get(py)
+        .ok_or_else(|| crate::error::internal("what was kept is not there"))
+}
+
 impl Torch {
     fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
-        Ok(TORCH.get_or_try_init(py, || Self::load(py))?.as_ref())
+        once(&TORCH, py, || Self::load(py)).map(Option::as_ref)
     }
 
     /// `None` where this torch has no exchange functions of a version known here.
@@ -206,6 +228,7 @@ impl Torch {
             empty: functions.getattr("empty")?.unbind(),
             empty_strided: empty_strided.ok().map(Bound::unbind),
             full: torch.getattr("full")?.unbind(),
+            untyped_storage: c.getattr("TensorBase")?.getattr("untyped_storage")?.unbind(),
             int8: torch.getattr("int8")?.unbind(),
             uint8: torch.getattr("uint8")?.unbind(),
             mode_counts: [
@@ -274,21 +297,43 @@ fn register(kind: &Bound<'_, PyType>) -> bool {
 }
 
 /// Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
-/// plain tensor. The rows of such objects come out as plain tensors.
+/// plain tensor. The rows of such objects come out as plain tensors. Its `__torch_function__` must be torch's own disabled
+/// one: a type that wants to see what is done to it is not plain.
 #[pyfunction]
 pub(crate) fn register_plain_type(py: Python<'_>, kind: &Bound<'_, PyType>) -> PyResult<()> {
+    let torch = py.import(intern!(py, "torch"))?;
+    let tensor = torch.getattr(intern!(py, "Tensor"))?;
+    if !kind.is_subclass(&tensor)? {
+        return Err(PyTypeError::new_err(format!(
+            "expected a subclass of torch.Tensor, found {kind}"
+        )));
+    }
     Torch::get(py)?;
+    if is_plain(kind.as_type_ptr()) {
+        return Ok(());
+    }
+    let disabled = torch
+        .getattr(intern!(py, "_C"))?
+        .getattr(intern!(py, "_disabled_torch_function_impl"))?;
+    if !kind.getattr(intern!(py, "__torch_function__"))?.is(&disabled) {
+        return Err(PyTypeError::new_err(format!(
+            "expected a type whose __torch_function__ is torch._C._disabled_torch_function_impl, found {kind}"
+        )));
+    }
     if register(kind) {
         return Ok(());
     }
-    Err(pyo3::exceptions::PyRuntimeError::new_err(format!(
+    Err(PyRuntimeError::new_err(format!(
         "no room for another plain tensor type: {kind}"
     )))
 }
 
 /// Whether `object` is of a plain type, exactly.
 fn is_plain_type(object: &Bound<'_, PyAny>) -> bool {
-    let kind = object.get_type_ptr();
+    is_plain(object.get_type_ptr())
+}
+
+fn is_plain(kind: *mut ffi::PyTypeObject) -> bool {
     PLAIN.iter().any(|slot| slot.load(Ordering::Acquire) == kind)
 }
 
@@ -300,6 +345,8 @@ pub(crate) struct TensorView<'a> {
     data: *const u8,
     code: Code,
     layout: Layout,
+    /// Whether its memory is known to be its values as they stand, without asking torch.
+    literal: bool,
     /// Whether it is known to have nothing to do with a gradient.
     no_grad: bool,
     owner: PhantomData<&'a PyAny>,
@@ -307,7 +354,8 @@ pub(crate) struct TensorView<'a> {
 
 impl<'a> TensorView<'a> {
     /// `None` where the sizes make no sense, or elements are said to lie at no address.
-    fn checked(raw: &DlTensor, shape: &[i64], strides: &[i64], no_grad: bool) -> Option<Self> {
+    fn checked(borrowed: &Borrowed, shape: &[i64], strides: &[i64]) -> Option<Self> {
+        let raw = &borrowed.raw;
         let item = usize::from(raw.code.bits) / 8;
         let (mut sizes, mut steps) = (Dims::EMPTY, Dims::EMPTY);
         for (size, stride) in shape.iter().zip(strides) {
@@ -332,7 +380,8 @@ impl<'a> TensorView<'a> {
             data,
             code: raw.code,
             layout,
-            no_grad,
+            literal: borrowed.literal,
+            no_grad: borrowed.no_grad,
             owner: PhantomData,
         })
     }
@@ -361,6 +410,62 @@ impl<'a> TensorView<'a> {
     }
 }
 
+/// What was seen of a leaf: all but where it lies. Until that is read as well, with [`Session::bytes_of`], Python may run,
+/// which can move, resize or free the memory of any tensor: in another thread, or in this one where an object is made and the
+/// collector runs a finalizer.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    code: Code,
+    layout: Layout,
+    literal: bool,
+    no_grad: bool,
+}
+
+impl Seen {
+    pub(crate) fn of(view: &TensorView<'_>) -> Self {
+        Self {
+            code: view.code,
+            layout: view.layout,
+            literal: view.literal,
+            no_grad: view.no_grad,
+        }
+    }
+
+    /// Item size, shape and strides in bytes.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The dtype.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Whether dtype, sizes and strides are still those of a tensor.
+    fn fits(&self, raw: &DlTensor, shape: &[i64], strides: &[i64]) -> bool {
+        let item = self.layout.item();
+        let same = |wanted: &[usize], found: &[i64], item: usize| {
+            let mut pairs = wanted.iter().zip(found);
+            wanted.len() == found.len()
+                && pairs.all(|(wanted, found)| {
+                    usize::try_from(*found)
+                        .ok()
+                        .and_then(|found| found.checked_mul(item))
+                        .is_some_and(|found| found == *wanted)
+                })
+        };
+        raw.code == self.code
+            && raw.device_kind == CPU
+            && same(self.layout.shape(), shape, 1)
+            && same(self.layout.strides(), strides, item)
+    }
+
+    /// Whether dtype and layout are the same.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.code == other.code && self.layout == other.layout
+    }
+}
+
 /// A layout to hold many tensors against, as torch writes it.
 pub(crate) struct Like {
     code: Code,
@@ -378,7 +483,7 @@ pub(crate) struct Like {
 
 impl Like {
     /// `None` where nothing is to be copied.
-    pub(crate) fn of(view: &TensorView<'_>) -> Option<Self> {
+    pub(crate) fn of(view: &Seen) -> Option<Self> {
         let layout = &view.layout;
         let (item, span) = (layout.item(), layout.span());
         if span == 0 {
@@ -559,31 +664,28 @@ impl Torch {
         None
     }
 
+    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python.
+    fn look<'a>(&self, object: &'a Bound<'_, PyAny>) -> Option<TensorView<'a>> {
+        let borrowed = self.borrow(object)?;
+        let code = borrowed.raw.code;
+        if borrowed.raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
+            return None;
+        }
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { borrowed.raw.dims() }?;
+        TensorView::checked(&borrowed, shape, strides)
+    }
+
     /// The memory of `object`. With `certain`, the lazy sign is asked for; without, only where the layout leaves it
     /// open (see [`could_be_negative`]).
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        let Some(Borrowed {
-            raw,
-            literal,
-            no_grad,
-        }) = self.borrow(object)
-        else {
+        let Some(view) = self.look(object) else {
             return Ok(None);
         };
-        let code = raw.code;
-        if raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
-            return Ok(None);
-        }
-        // SAFETY: the tensor is alive and was not touched since it was read.
-        let Some((shape, strides)) = (unsafe { raw.dims() }) else {
-            return Ok(None);
-        };
-        let Some(view) = TensorView::checked(&raw, shape, strides, no_grad) else {
-            return Ok(None);
-        };
-        if literal {
+        if view.literal {
             return Ok(Some(view));
         }
+        let code = view.code;
         // Where most tensors are read directly, this one is of a rare kind.
         let unsure = certain || self.reads_directly() || could_be_negative(&view);
         Ok(self.is_literal(object, code, unsure)?.then_some(view))
@@ -635,6 +737,8 @@ fn strides_could_be_negative(layout: &Layout) -> bool {
 pub(crate) struct Session<'py> {
     py: Python<'py>,
     torch: &'py Torch,
+    /// Whether Python may have run since [`Self::settle`].
+    stirred: Cell<bool>,
 }
 
 impl<'py> Session<'py> {
@@ -648,17 +752,80 @@ impl<'py> Session<'py> {
             return Ok(None);
         }
         torch.look_for_places(py)?;
-        Ok(Some(Self { py, torch }))
+        Ok(Some(Self {
+            py,
+            torch,
+            stirred: Cell::new(true),
+        }))
     }
 
-    /// The memory of a leaf whose rows no gradient wants; `None` for every other object.
-    pub(crate) fn leaf<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
-        self.admit(object, true)
+    /// What is seen of a leaf whose rows no gradient wants; `None` for every other object.
+    pub(crate) fn seen(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
+        let view = self.admit(object, true)?;
+        Ok(view.as_ref().map(Seen::of))
     }
 
-    /// [`Self::leaf`] for one of very many: see [`could_be_negative`].
+    /// [`Self::seen`] for one of very many, with its bytes: see [`could_be_negative`]. The bytes may be used as long as
+    /// [`Self::is_quiet`].
     pub(crate) fn one_of_many<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
         self.admit(object, false)
+    }
+
+    /// [`Self::one_of_many`] without its bytes.
+    pub(crate) fn seen_of_many(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
+        let view = self.admit(object, false)?;
+        Ok(view.as_ref().map(Seen::of))
+    }
+
+    pub(crate) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    /// From here on it is noted whether Python may run.
+    pub(crate) fn settle(&self) {
+        self.stirred.set(false);
+    }
+
+    /// Whether no Python has run in this session since [`Self::settle`]: addresses that were read since then are good.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.stirred.get()
+    }
+
+    /// The bytes of a leaf that was seen, as they lie now: from the first one to the last one that it may touch. `None` where
+    /// it is not as it was seen any more. Runs no Python, and is good until some runs: the last thing before a copy.
+    pub(crate) fn bytes_of<'a>(&self, object: &'a Bound<'py, PyAny>, seen: &Seen) -> Option<&'a [u8]> {
+        let Borrowed {
+            raw,
+            literal,
+            no_grad,
+        } = self.torch.borrow(object)?;
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { raw.dims() }?;
+        let worse = (seen.literal && !literal) || (seen.no_grad && !no_grad);
+        if worse || !seen.fits(&raw, shape, strides) {
+            return None;
+        }
+        let span = seen.layout.span();
+        if span == 0 {
+            return Some(&[]);
+        }
+        let start = raw
+            .data
+            .cast::<u8>()
+            .wrapping_add(usize::try_from(raw.byte_offset).ok()?);
+        // SAFETY: [bounds] as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which were just
+        // held against those that were seen, and its address is not null.
+        (!raw.data.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, span) })
+    }
+
+    /// Whether a tensor that was made to be filled is still where it was made.
+    pub(crate) fn is_as_made(&self, output: &Output<'py>) -> bool {
+        let view = self.torch.look(&output.tensor);
+        view.is_some_and(|view| {
+            view.layout.is_contiguous()
+                && view.layout.span() == output.len
+                && view.data == output.data.cast_const()
+        })
     }
 
     /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
@@ -699,10 +866,14 @@ impl<'py> Session<'py> {
     }
 
     fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        match self.torch.view(object, certain)? {
-            Some(view) if view.no_grad || !self.wants_grad(object, view.code)? => Ok(Some(view)),
-            _ => Ok(None),
+        let Some(view) = self.torch.view(object, certain)? else {
+            return Ok(None);
+        };
+        if !view.literal || !view.no_grad {
+            self.stirred.set(true);
         }
+        let free = view.no_grad || !self.wants_grad(object, view.code)?;
+        Ok(free.then_some(view))
     }
 
     fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
@@ -722,18 +893,24 @@ impl<'py> Session<'py> {
     pub(crate) fn output(&self, tensor: Bound<'py, PyAny>) -> PyResult<Option<Output<'py>>> {
         let view = self.torch.view(&tensor, true)?;
         let view = view.filter(|view| view.layout.is_contiguous() && view.code.is_byte());
-        let Some(TensorView { data, layout, .. }) = view else {
+        let Some(TensorView {
+            data, layout, code, ..
+        }) = view
+        else {
             return Ok(None);
         };
         Ok(Some(Output {
             tensor,
             data: data.cast_mut(),
             len: layout.span(),
+            shape: *layout.dims(),
+            code,
         }))
     }
 
     /// Will make tensors.
     pub(crate) fn maker(&self) -> Maker<'py> {
+        self.stirred.set(true);
         Maker {
             py: self.py,
             torch: self.torch,
