@@ -35,18 +35,23 @@ fn all_seen<'py>(session: &Session<'py>, leaves: &[Bound<'py, PyAny>]) -> PyResu
     leaves.iter().map(|leaf| session.seen(leaf)).collect()
 }
 
-/// The leaves as they lie now; `None` where one has changed since it was seen. Until the copy is done no Python may run.
-fn sources<'a, 'py>(
+/// A job for each leaf as it lies now; `None` where one has changed since it was seen. Until the copy is done no Python may
+/// run.
+fn jobs<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
     seen: &[Seen],
-) -> PyResult<Option<Vec<Source<'a>>>> {
-    let source = |(leaf, seen): (&'a Bound<'py, PyAny>, &Seen)| {
-        let bytes = session.bytes_of(leaf, seen)?;
-        Some(Source::new(bytes, *seen.layout()).map_err(|error| raise(&error)))
-    };
-    let found: Option<PyResult<Vec<_>>> = leaves.iter().zip(seen).map(source).collect();
-    found.transpose()
+    make: impl Fn(usize, &Source<'a>) -> tensordict_core::Result<Gather<'a>>,
+) -> PyResult<Option<Vec<Job<'a>>>> {
+    let mut jobs = Vec::with_capacity(leaves.len());
+    for (number, (leaf, seen)) in leaves.iter().zip(seen).enumerate() {
+        let Some(bytes) = session.bytes_of(leaf, seen) else {
+            return Ok(None);
+        };
+        let job = Source::new(bytes, *seen.layout()).and_then(|source| make(number, &source));
+        jobs.push(job.map_err(|error| raise(&error))?.into());
+    }
+    Ok(Some(jobs))
 }
 
 /// Bytes of all outputs.
@@ -159,15 +164,10 @@ pub(crate) fn gather<'py>(
         }
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
-    let Some(sources) = sources(&session, &leaves, &seen)? else {
+    let make = |number, source: &_| Gather::along(source, dim, selections.of(number));
+    let Some(jobs) = jobs(&session, &leaves, &seen, make)? else {
         return Ok(None);
     };
-    let jobs = sources
-        .iter()
-        .enumerate()
-        .map(|(number, source)| Ok(Gather::along(source, dim, selections.of(number))?.into()))
-        .collect::<tensordict_core::Result<Vec<Job<'_>>>>()
-        .map_err(|error| raise(&error))?;
     finish(&session, &grip, &jobs, outputs)
 }
 
@@ -204,14 +204,10 @@ pub(crate) fn mask_select<'py>(
         outputs.push(maker.empty(shape, seen.code(), leaf)?);
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
-    let Some(sources) = sources(&session, &leaves, &seen)? else {
+    let select = |_, source: &_| Gather::leading(source, dims, &positions);
+    let Some(jobs) = jobs(&session, &leaves, &seen, select)? else {
         return Ok(None);
     };
-    let jobs = sources
-        .iter()
-        .map(|source| Ok(Gather::leading(source, dims, &positions)?.into()))
-        .collect::<tensordict_core::Result<Vec<Job<'_>>>>()
-        .map_err(|error| raise(&error))?;
     finish(&session, &grip, &jobs, outputs)
 }
 
@@ -262,15 +258,10 @@ pub(crate) fn pad<'py>(
         }
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
-    let Some(sources) = sources(&session, &leaves, &seen)? else {
+    let make = |number: usize, source: &_| Gather::padded(source, dims, &positions[number], &values[number]);
+    let Some(jobs) = jobs(&session, &leaves, &seen, make)? else {
         return Ok(None);
     };
-    let jobs = sources
-        .iter()
-        .zip(positions.iter().zip(&values))
-        .map(|(source, (positions, item))| Ok(Gather::padded(source, dims, positions, item)?.into()))
-        .collect::<tensordict_core::Result<Vec<Job<'_>>>>()
-        .map_err(|error| raise(&error))?;
     finish(&session, &grip, &jobs, outputs)
 }
 
@@ -336,7 +327,7 @@ struct Column<'a, 'py> {
     join: Join<'a>,
     first: Option<&'a Bound<'py, PyAny>>,
     runs: Vec<Run>,
-    /// The layout of the two leaves before, and their rows: most often the next one has it too.
+    /// The layout of the leaf before, and its rows: most often the next one has it too.
     last: Option<(Like, usize)>,
     count: usize,
     total: usize,
@@ -411,11 +402,13 @@ impl<'a, 'py> Column<'a, 'py> {
                 pushed => pushed.map_err(|error| raise(&error))?,
             }
         }
-        // One of a kind is not made a pattern for others.
+        // Where lengths differ, one of a kind is not made a pattern for others.
+        let ragged = matches!(way, Way::PadStack(..)) && !self.runs.is_empty();
         if self.runs.last().is_some_and(|run| run.seen.is_like(&seen)) {
             self.last = Like::of(&seen).map(|alike| (alike, rows));
         } else {
-            self.last = None;
+            let pattern = if ragged { None } else { Like::of(&seen) };
+            self.last = pattern.map(|alike| (alike, rows));
             self.runs.push(Run {
                 seen,
                 start: self.count,
