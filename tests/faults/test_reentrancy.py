@@ -6,6 +6,7 @@ by a signal. Right is what torch makes of the leaves as they were or as they are
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -114,7 +115,10 @@ finally:
 
 def run(program: str, *variables: str) -> None:
     """Runs a program, which must end well."""
-    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "MALLOC_PERTURB_": "85"}
+    # What the address sanitizer needs, where these tests run with it.
+    kept = ("LD_PRELOAD", "ASAN_OPTIONS", "PYTHONMALLOC")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "MALLOC_PERTURB_": "85"}
     environment.update(variable.split("=") for variable in variables)
     command = [sys.executable, "-W", "ignore", "-c", PRELUDE + program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,10 +55,11 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 folder = sys.argv[1]
 leaf = torch.arange(12.0).reshape(3, 4)
 huge = torch.zeros(1, dtype=torch.int64).expand(2**42)
+many = torch.ones(1, dtype=torch.bool).expand(2**10, 2**10)
 ODD = [
     None, True, -1, 0, 1, 3, 2**31, 2**42, 2**63 - 1, 2**63, -2**63, 2**64, 10**30, float("nan"), float("inf"), 1e300, "",
     "a", "\\ud800", "a\\0b", b"", b"x", (), [], {}, [0], [-1, 2], [2**62, 2**62], [2**40, 1], [2**63 - 1] * 4, [None],
-    [[]], [[leaf]], [leaf], [leaf, leaf.int()], [leaf, leaf[:1]], leaf, leaf.bool(), huge, torch.ones(1, dtype=torch.bool).expand(2**10, 2**10), torch.zeros(0), (leaf,),
+    [[]], [[leaf]], [leaf], [leaf, leaf.int()], [leaf, leaf[:1]], leaf, leaf.bool(), huge, many, torch.zeros(0), (leaf,),
     torch.tensor(1), {"a": leaf}, [{"a": leaf}], ["a"], [("a", "b")], ("a", ("b", ("c",))), object(), int, torch.Tensor,
     type("T", (torch.Tensor,), {}), folder, folder + "/new", torch.nn.Linear(2, 2), [torch.nn.Linear(2, 2)],
     torch.zeros(3).to_sparse(), torch.zeros(3, device="meta"), [torch.zeros(2, 0)], torch.ones(2, requires_grad=True),
@@ -87,7 +89,10 @@ for name in sorted(dir(_core)):
 
 
 def run(program: str, *arguments: str) -> int:
-    environment = {"PYTHONPATH": ":".join(sys.path), "TD_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
+    # What the address sanitizer needs, where these tests run with it.
+    kept = ("LD_PRELOAD", "ASAN_OPTIONS", "PYTHONMALLOC")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"PYTHONPATH": ":".join(sys.path), "TD_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode in (0, 77), (done.returncode, done.stderr[-3000:])

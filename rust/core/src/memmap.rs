@@ -85,7 +85,7 @@ impl Drop for Tie {
     fn drop(&mut self) {
         for stretch in &self.0 {
             let start = std::ptr::with_exposed_provenance_mut(stretch.start);
-            // SAFETY: every page of the stretch was mapped by a map that is tied to this and gone: nobody has its address.
+            // SAFETY: [pages] every page of the stretch was mapped by a map that is tied to this and gone: nobody has its address.
             // Nothing is to be done where the system refuses; the memory then stays mapped.
             let _ = unsafe { rustix::mm::munmap(start, stretch.bytes) };
         }
@@ -297,7 +297,7 @@ impl Part {
         let memory = match mode {
             Mode::ReadOnly => options.map_raw_read_only(file),
             Mode::ReadWrite => options.map_raw(file),
-            // SAFETY: the map becomes a raw one at once, which hands out addresses and no references: the promise that
+            // SAFETY: [pages] the map becomes a raw one at once, which hands out addresses and no references: the promise that
             // nobody changes the file underneath is not needed for that. Pages that are not written need no swap space,
             // so that a file larger than memory can be mapped.
             Mode::Private => unsafe { options.no_reserve_swap().map_copy(file) }.map(MmapRaw::from),
@@ -512,7 +512,7 @@ pub fn prefer_large_pages(memory: &mut [MaybeUninit<u8>]) {
         let length = memory.len().saturating_sub(skipped) / PAGE * PAGE;
         if length >= 2 * PAGE {
             let start = memory.as_mut_ptr().wrapping_add(skipped).cast();
-            // SAFETY: the part is of whole pages inside memory that is borrowed mutably, and the advice leaves its content
+            // SAFETY: [exclusive] the part is of whole pages inside memory that is borrowed mutably, and the advice leaves its content
             // alone. Where the system knows no such pages nothing is lost.
             let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxHugepage) };
         }
@@ -541,7 +541,7 @@ mod tests {
     type Done = std::result::Result<(), Box<dyn std::error::Error>>;
 
     fn bytes(map: &Map) -> Vec<u8> {
-        // SAFETY: the test's map is alive and nobody writes to it meanwhile.
+        // SAFETY: [pages] the test's map is alive and nobody writes to it meanwhile.
         unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }.to_vec()
     }
 
@@ -549,7 +549,7 @@ mod tests {
         assert!(at < map.len());
         let start = map.as_mut_ptr().unwrap_or(std::ptr::null_mut());
         assert!(!start.is_null());
-        // SAFETY: `at` is inside the map, which may be written.
+        // SAFETY: [pages] `at` is inside the map, which may be written.
         unsafe { start.add(at).write(byte) };
     }
 

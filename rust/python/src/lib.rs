@@ -19,8 +19,6 @@ mod tensor;
 // It relies on the GIL: fields of tensors are read as they stand, and what is held once is taken to be known to nobody else.
 #[pyo3::pymodule(gil_used = true)]
 mod _core {
-    use pyo3::prelude::*;
-
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
@@ -36,7 +34,7 @@ mod _core {
         cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, pad_stack_dicts, stack, stack_dicts,
     };
     #[pymodule_export]
-    use crate::schedule::{partition_greedy, partition_kk, runs_under};
+    use crate::schedule::{partition_greedy, partition_kk, prepare, runs_under};
     #[pymodule_export]
     use crate::shapes::{all_fit, all_tensors, regrouped};
     #[pymodule_export]
@@ -45,13 +43,4 @@ mod _core {
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]
     use crate::tensor::register_plain_type;
-
-    /// Reads the environment while the GIL is held, under which `os.environ` changes it. A later change of
-    /// `TD_NUM_THREADS` is not seen.
-    #[pymodule_init]
-    #[allow(clippy::unnecessary_wraps, reason = "the signature that PyO3 asks for")]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        tensordict_core::schedule::prepare();
-        Ok(())
-    }
 }

@@ -104,7 +104,7 @@ impl DlTensor {
         match ndim {
             // The arrays may be null.
             0 => Some((&[], &[])),
-            // SAFETY: both arrays have `ndim` numbers and belong to the tensor.
+            // SAFETY: [no-python] both arrays have `ndim` numbers and belong to the tensor.
             1..=MAX_DIMS => unsafe {
                 Some((
                     std::slice::from_raw_parts(self.shape, ndim),
@@ -189,7 +189,7 @@ impl Torch {
         let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else {
             return Ok(None);
         };
-        // SAFETY: a capsule of this name holds a `DLPackExchangeAPI` that lives as long as the process (dlpack.h); its
+        // SAFETY: [leaked] a capsule of this name holds a `DLPackExchangeAPI` that lives as long as the process (dlpack.h); its
         // header, which is read first, is the same in all versions.
         let borrow = unsafe {
             let api = ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<ExchangeApi>();
@@ -392,7 +392,7 @@ impl<'a> TensorView<'a> {
 
     /// From the first byte of the tensor to the last one that it may touch, gaps between its rows included.
     pub(crate) fn bytes(&self) -> &'a [u8] {
-        // SAFETY: the span is computed from shape and strides, which torch holds to lie inside the storage, and the
+        // SAFETY: [bounds] [no-python] [storage] the span is computed from shape and strides, which torch holds to lie inside the storage, and the
         // owner is alive; the address is not null (see `checked`), and dangling only where the span is 0.
         unsafe { std::slice::from_raw_parts(self.data, self.layout.span()) }
     }
@@ -504,7 +504,7 @@ impl<'py> Shapes<'py> {
         if !is_plain_type(object) {
             return None;
         }
-        // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
+        // SAFETY: [gil] [no-python] the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
         // in place meanwhile changes the sizes where they stand, of which there are at most five.
         unsafe {
             let direct = self.places.read(object.as_ptr().cast_const().cast())?;
@@ -525,7 +525,7 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
     else {
         return Ok(false);
     };
-    // SAFETY: both tensors are alive and were not touched since they were read.
+    // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
     let (Some(first_dims), Some(second_dims)) = (unsafe { (first.dims(), second.dims()) }) else {
         return Ok(false);
     };
@@ -560,7 +560,7 @@ impl<'py> Gradients<'py> {
     #[inline]
     pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> Gradient {
         match self.0 {
-            // SAFETY: an object of a plain type is a tensor, and it is alive.
+            // SAFETY: [gil] an object of a plain type is a tensor, and it is alive.
             Some(places) if is_plain_type(object) => unsafe {
                 places.gradient(object.as_ptr().cast_const().cast())
             },
@@ -577,7 +577,7 @@ impl Torch {
             return None;
         }
         if let Some(Some(places)) = self.places.get() {
-            // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive.
+            // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
             if let Some(Direct { raw, no_grad }) = unsafe { places.read(object.as_ptr().cast_const().cast()) }
             {
                 return Some(Borrowed {
@@ -601,7 +601,7 @@ impl Torch {
     /// What torch's exchange function says of `object`, whose type must be plain.
     fn exchange(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
         let mut raw = MaybeUninit::<DlTensor>::uninit();
-        // SAFETY: the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
+        // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
         // struct when it returns 0, and sets an exception, which is taken away, otherwise.
         unsafe {
             if (self.borrow)(object.as_ptr().cast(), raw.as_mut_ptr()) == 0 {

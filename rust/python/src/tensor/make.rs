@@ -114,7 +114,7 @@ impl<'py> Output<'py> {
 
     /// The memory, of which nothing is written.
     pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
+        // SAFETY: [exclusive] [no-python] the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
         // the address is dangling only where the length is 0.
         unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) }
     }

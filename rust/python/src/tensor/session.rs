@@ -119,14 +119,14 @@ impl<'py> Session<'py> {
             literal,
             no_grad,
         } = self.torch.borrow(object)?;
-        // SAFETY: the tensor is alive and was not touched since it was read.
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { raw.dims() }?;
         let sure = literal || (like.sure && raw.data.addr() & like.item == 0 && !self.torch.reads_directly());
         let free = no_grad || like.discrete || self.has_no_grad(object);
         if !sure || !free || !like.fits(&raw, shape, strides) {
             return None;
         }
-        // SAFETY: as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
+        // SAFETY: [bounds] [no-python] as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
         // `like`, and its address is not null.
         Some(unsafe { std::slice::from_raw_parts(raw.data.cast(), like.span) })
     }
@@ -134,7 +134,7 @@ impl<'py> Session<'py> {
     /// Whether the tensor says that it requires no gradient.
     #[inline]
     fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
-        // SAFETY: the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
+        // SAFETY: [gil] the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
         unsafe {
             let found = self.torch.requires_grad.call(object);
             if found.is_null() {
