@@ -7,6 +7,7 @@
 #   make wheel   the wheel, in dist/
 #   make stubs   writes python/tensordict/_core.pyi again
 #   make format  formats Rust and Python
+#   make sanitize  runs tests with the address sanitizer
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -22,7 +23,7 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find rust/core/src rust/core/Cargo.toml rust/python python -type f \
 		\( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name 'py.typed' \))
 
-.PHONY: demo test test-rust test-python check bench wheel stubs format clean
+.PHONY: demo test test-rust test-python check bench wheel stubs format sanitize clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -63,6 +64,9 @@ format: $(VENV)/.dev
 	cargo fmt --all
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+sanitize: $(VENV)/.test
+	PYTHON=$(BIN)/python tools/sanitize.sh
 
 clean:
 	rm -rf $(VENV) build dist target

@@ -46,8 +46,8 @@ LAYER_OF = {name: level for level, names in enumerate(LAYERS) for name in names}
 FACADE = len(LAYERS)
 
 # memory that is mapped (in the core, and handed to Python as a buffer), rows that are copied, tensors that are read (in
-# several parts, which lie in a folder of that name)
-UNSAFE_NAMES = ("memmap.rs", "rows.rs", "tensor.rs")
+# several parts, which lie in a folder of that name), locks that a child replaces
+UNSAFE_NAMES = ("memmap.rs", "rows.rs", "tensor.rs", "turn.rs")
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,28 @@ def rust_code(text: str, tests: bool = True) -> str:
     return code
 
 
-def unsafe_is_in_three_files(source: Source) -> Iterator[str]:
+def unsafe_is_in_few_files(source: Source) -> Iterator[str]:
     """Only the files that touch raw memory hold unsafe code."""
     *folders, name = source.path.split("/")
     if name not in UNSAFE_NAMES and "tensor" not in folders and re.search(r"\bunsafe(_code)?\b", rust_code(source.text)):
         yield "holds unsafe code"
+
+
+def loops_enter_the_pool(source: Source) -> Iterator[str]:
+    """Only the schedule names rayon, whose loops would use its global pool outside of ours."""
+    if "/src/" in source.path and source.path != "core/src/schedule.rs":
+        for found in re.finditer(r"\brayon\b|\.(into_)?par_\w+\(", rust_code(source.text)):
+            yield f"has {found[0]}"
+
+
+def locks_are_not_inherited(source: Source) -> Iterator[str]:
+    """No lock of the core is a static: a child could inherit it locked, which is why there is `Turn`.
+
+    The binding takes its locks with the GIL held, which who forks from Python has.
+    """
+    locks = r"\bstatic\s+\w+\s*:[^;=]*\b(Mutex|RwLock|Condvar|OnceLock|LazyLock)\b"
+    if source.path.startswith("core/"):
+        yield from (f"has {found[0]}" for found in re.finditer(locks, rust_code(source.text, tests=False)))
 
 
 def errors_are_returned(source: Source) -> Iterator[str]:
@@ -260,7 +277,13 @@ PYTHON_RULES = (
     eager_and_compiled_are_one,
     dynamo_is_not_loaded,
 )
-RUST_RULES = (files_are_short, unsafe_is_in_three_files, errors_are_returned)
+RUST_RULES = (
+    files_are_short,
+    unsafe_is_in_few_files,
+    loops_enter_the_pool,
+    locks_are_not_inherited,
+    errors_are_returned,
+)
 SIZE_RULES = (files_are_short, functions_are_short)
 
 
@@ -349,7 +372,10 @@ BREAKS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (eager_and_compiled_are_one, "base.py", "import torch\nif torch.compiler.is_compiling():\n    pass"),
     (dynamo_is_not_loaded, "base.py", "import torch._dynamo"),
     (dynamo_is_not_loaded, "base.py", "import torch\nx = torch._dynamo.config"),
-    (unsafe_is_in_three_files, "core/src/key.rs", "fn f() { unsafe { g() } }"),
+    (unsafe_is_in_few_files, "core/src/key.rs", "fn f() { unsafe { g() } }"),
+    (loops_enter_the_pool, "core/src/writer.rs", "use rayon::prelude::*;"),
+    (loops_enter_the_pool, "core/src/writer.rs", "fn f() { x.into_par_iter().for_each(g) }"),
+    (locks_are_not_inherited, "core/src/writer.rs", "static MAKING: Mutex<()> = Mutex::new(());"),
     (errors_are_returned, "core/src/key.rs", "fn f() { g().unwrap(); }"),
     (errors_are_returned, "core/src/key.rs", '#[cfg(test)]\nmod tests { fn t() {} }\nfn f() { panic!("no") }'),
 ]
@@ -365,8 +391,10 @@ HOLDS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (methods_are_written, "base.py", "for name in names:\n    setattr(module, name, value)"),
     (nothing_is_patched, "base.py", "import torch\nself.device = torch.device('cpu')"),
     (dynamo_is_not_loaded, "base.py", "def f():\n    import torch._dynamo"),
-    (unsafe_is_in_three_files, "core/src/rows.rs", "unsafe fn f() {}"),
-    (unsafe_is_in_three_files, "core/src/key.rs", '// unsafe\nconst S: &str = "unsafe \\" unsafe";'),
+    (unsafe_is_in_few_files, "core/src/rows.rs", "unsafe fn f() {}"),
+    (loops_enter_the_pool, "core/src/schedule.rs", "use rayon::prelude::*;"),
+    (locks_are_not_inherited, "core/src/writer.rs", "struct S { lock: Mutex<()> }\nstatic MAKING: Turn<()> = Turn::new(f);"),
+    (unsafe_is_in_few_files, "core/src/key.rs", '// unsafe\nconst S: &str = "unsafe \\" unsafe";'),
     (
         errors_are_returned,
         "core/src/key.rs",

@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from tensordict import MemoryMappedTensor
-from tensordict._kernel.native import map_create, map_open
+from tensordict._kernel.native import map_anonymous, map_create, map_open
 
 DTYPES = [
     torch.bool,
@@ -595,3 +595,16 @@ def test_threads_make_and_index(tmp_path):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_memory_without_a_file_is_taken_as_it_is_written():
+    """Much is asked for and one byte written, so one page is taken; who gets the descriptor cannot cut the memory off."""
+    memory, descriptor = map_anonymous(256 << 20)
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    tensor[5] = 1
+    assert tensor[5] == 1
+    assert tensor[1 << 27] == 0
+    # A page may be a large one.
+    assert 0 < os.fstat(descriptor.fileno()).st_blocks * 512 <= 4 << 20
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor.fileno(), 1)

@@ -430,7 +430,7 @@ class MemoryMappedTensor(Tensor):
         filename: str | os.PathLike[str] | None = None,
         existsok: bool = False,
     ) -> Self:
-        """Makes a tensor whose space is reserved; its content is zeros, as new files are.
+        """Makes a tensor of zeros. The space of a file is reserved; memory without one is taken as it is written to.
 
         Args:
             *size: the sizes, or one sequence of them; for a nested tensor a row of sizes a component.
@@ -478,7 +478,7 @@ class MemoryMappedTensor(Tensor):
 
     @classmethod
     def empty_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
-        """Makes a tensor of zeros with the shape and dtype of another; its space is reserved.
+        """Makes a tensor of zeros with the shape and dtype of another, as `empty` does.
 
         Args:
             input: the other.

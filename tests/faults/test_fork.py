@@ -1,13 +1,14 @@
-"""A forked process works on: it inherits a pool without threads, and makes its own."""
+"""A forked process works on: it inherits a pool without threads and locks that nobody will release, and makes its own."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-PROGRAM = """
+ROWS = """
 import os, sys, torch
 from tensordict import TensorDict
 
@@ -29,8 +30,96 @@ assert os.waitpid(child, 0)[1] == 0
 assert work()
 """
 
+# Threads do everything that takes a lock or the pool, so that most forks happen while one of them has it.
+BUSY = """
+import os, shutil, sys, threading, torch
+from tensordict import TensorDict
+
+torch.set_num_threads(1)
+folder = sys.argv[1]
+many = TensorDict({f"k{i}": torch.full((4, 300), float(i)) for i in range(40)}, [4])
+large = TensorDict({"x": torch.arange(600_000.0).reshape(2, 300_000)}, [2])
+TensorDict({"saved": many}, []).memmap(f"{folder}/shared")
+
+def work(name):
+    loaded = TensorDict.load_memmap(f"{folder}/shared")
+    assert all((loaded["saved", f"k{i}"] == i).all() for i in range(40))
+    place = f"{folder}/{name}"
+    shutil.rmtree(place, ignore_errors=True)
+    many.memmap(place)
+    assert (TensorDict.load_memmap(place)["k7"] == 7).all()
+    twice = torch.stack([large, large])
+    assert torch.equal(twice["x"][1], large["x"])
+    assert (many.consolidate()["k9"] == 9).all()
+    many.consolidate(f"{place}.bytes")
+    large.memmap_like(f"{place}/like").make_memmap_from_tensor("y", large["x"])
+
+stop = threading.Event()
+failed = []
+
+def loop(name):
+    try:
+        while not stop.is_set():
+            work(name)
+    except BaseException as error:
+        failed.append(error)
+        raise
+
+threads = [threading.Thread(target=loop, args=(f"thread{i}",)) for i in range(4)]
+for thread in threads:
+    thread.start()
+codes = []
+for number in range(15):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work(f"child{number}")
+            code = 0
+        finally:
+            os._exit(code)
+    codes.append(os.waitpid(child, 0)[1])
+stop.set()
+for thread in threads:
+    thread.join()
+assert codes == [0] * 15, codes
+assert not failed, failed
+"""
+
+# `make_memmap_from_tensor` of more than a batch of files, before and after the fork.
+LEAF = """
+import os, sys, torch
+from tensordict import TensorDict
+
+td = TensorDict({}, []).memmap(sys.argv[1])
+value = torch.arange(2_000_000.0)
+td.make_memmap_from_tensor("before", value)
+child = os.fork()
+if child == 0:
+    made = td.make_memmap_from_tensor("after", value)
+    os._exit(0 if torch.equal(made, value) else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def run(program: str, threads: str, *arguments: str) -> None:
+    """Runs a program, which must end well; one that hangs is ended."""
+    environment = {"TD_NUM_THREADS": threads, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
 
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_the_pool_survives_a_fork(threads: str) -> None:
-    environment = {"TD_NUM_THREADS": threads, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], env=environment, check=True, timeout=60)
+    run(ROWS, threads)
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_nothing_is_inherited_locked(threads: str, tmp_path: Path) -> None:
+    run(BUSY, threads, str(tmp_path))
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_a_leaf_is_saved_in_a_child(threads: str, tmp_path: Path) -> None:
+    run(LEAF, threads, str(tmp_path))

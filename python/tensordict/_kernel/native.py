@@ -30,6 +30,7 @@ from tensordict._core import (
     partition_greedy,
     partition_kk,
     places_in,
+    prepare,
     register_plain_type,
     regrouped,
     runs_under,
@@ -46,6 +47,9 @@ from tensordict._core import (
     unravel_key_to_tuple,
     unravel_keys,
 )
+
+# The environment is read now, and not when the first work for several threads comes.
+prepare()
 
 __all__ = [
     "Level",

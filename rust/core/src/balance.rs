@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use crate::memmap::room;
 use crate::{Error, Result};
 
 /// Deals the costs, longest first, each to the part that has the least so far. Gives the indices of each part in rising
@@ -12,15 +13,17 @@ use crate::{Error, Result};
 /// The largest sum is at most 4/3 of the best possible one.
 ///
 /// # Errors
-/// [`Error::NoParts`] where `parts` is zero.
+/// [`Error::NoParts`] where `parts` is zero, [`Error::NoMemory`] where there are too many to be held.
 pub fn partition_greedy(costs: &[u64], parts: usize) -> Result<Vec<Vec<usize>>> {
     if parts == 0 {
         return Err(Error::NoParts);
     }
     let mut order: Vec<usize> = (0..costs.len()).collect();
     order.sort_by_key(|&index| Reverse(costs[index]));
-    let mut least: BinaryHeap<Reverse<(u128, usize)>> = (0..parts).map(|part| Reverse((0, part))).collect();
-    let mut dealt = vec![Vec::new(); parts];
+    let mut dealt = no_parts(parts)?;
+    let mut least: Vec<Reverse<(u128, usize)>> = room(parts)?;
+    least.extend((0..parts).map(|part| Reverse((0, part))));
+    let mut least = BinaryHeap::from(least);
     for index in order {
         if let Some(Reverse((sum, part))) = least.pop() {
             dealt[part].push(index);
@@ -28,6 +31,13 @@ pub fn partition_greedy(costs: &[u64], parts: usize) -> Result<Vec<Vec<usize>>> 
         }
     }
     sort_each(&mut dealt);
+    Ok(dealt)
+}
+
+/// So many parts, all of them empty.
+fn no_parts(parts: usize) -> Result<Vec<Vec<usize>>> {
+    let mut dealt = room(parts)?;
+    dealt.resize(parts, Vec::new());
     Ok(dealt)
 }
 
@@ -97,11 +107,14 @@ impl Ord for Partial {
 /// parts. Gives the indices of each part in rising order, the part of the largest sum first.
 ///
 /// # Errors
-/// [`Error::NoParts`] where `parts` is zero.
+/// [`Error::NoParts`] where `parts` is zero, [`Error::NoMemory`] where there are too many to be held.
 pub fn partition_kk(costs: &[u64], parts: usize) -> Result<Vec<Vec<usize>>> {
     if parts == 0 {
         return Err(Error::NoParts);
     }
+    let mut dealt = no_parts(parts)?;
+    // Each cost starts as a solution of its own, with a place for each part.
+    drop(room::<(u128, Vec<usize>)>(costs.len().saturating_mul(parts))?);
     let mut heap: BinaryHeap<Partial> = costs
         .iter()
         .enumerate()
@@ -119,10 +132,11 @@ pub fn partition_kk(costs: &[u64], parts: usize) -> Result<Vec<Vec<usize>>> {
             heap.push(one.join(two));
         }
     }
-    let mut dealt = heap.pop().map_or_else(
-        || vec![Vec::new(); parts],
-        |all| all.parts.into_iter().map(|part| part.1).collect(),
-    );
+    if let Some(all) = heap.pop() {
+        for (place, (_, part)) in dealt.iter_mut().zip(all.parts) {
+            *place = part;
+        }
+    }
     sort_each(&mut dealt);
     Ok(dealt)
 }

@@ -132,8 +132,7 @@ impl<'a> Pack<'a> {
     /// # Errors
     /// The same.
     pub fn copy_here(&self, target: &mut [MaybeUninit<u8>]) -> Result<()> {
-        let mut work = self.work(target)?.into_iter();
-        work.try_for_each(|(job, target)| rows::run_here(job, target))
+        rows::run_here(self.work(target)?)
     }
 
     /// The jobs, and where each of them writes.

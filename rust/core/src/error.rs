@@ -254,6 +254,14 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// Memory for as many items as were asked for is not there.
+    #[error("there is no memory for {count} items of {item} bytes")]
+    NoMemory {
+        /// Number of items.
+        count: usize,
+        /// Bytes of one.
+        item: usize,
+    },
     /// A file that the metadata promises is not there.
     #[error("{} is missing", path.display())]
     Missing {

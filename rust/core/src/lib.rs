@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod schema;
 mod transaction;
 pub mod tree;
+pub mod turn;
 mod whole;
 mod writer;
 

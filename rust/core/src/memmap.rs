@@ -18,13 +18,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode as Permissions, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode as Permissions, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 pub use self::filled::create_filled;
+use crate::turn::Turn;
 use crate::{Error, Result};
 
 /// Whether the system has this much memory is not asked, which takes longer than making the map.
@@ -104,19 +105,20 @@ impl Drop for Tie {
     fn drop(&mut self) {
         for stretch in &self.0 {
             let start = std::ptr::with_exposed_provenance_mut(stretch.start);
-            // SAFETY: every page of the stretch was mapped by a map that is tied to this and gone: nobody has its address.
+            // SAFETY: [pages] every page of the stretch was mapped by a map that is tied to this and gone: nobody has its address.
             // Nothing is to be done where the system refuses; the memory then stays mapped.
             let _ = unsafe { rustix::mm::munmap(start, stretch.bytes) };
         }
     }
 }
 
-/// Held by the thread that maps many files: others that want to can do something else first.
-static MAPPING: Mutex<()> = Mutex::new(());
+/// Held by the thread that maps many files: others that want to can do something else first. Never held across a loop of
+/// the thread pool.
+static MAPPING: Turn<()> = Turn::new(|| ());
 
 /// The turn of this thread to map many files.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    MAPPING.lock().unwrap_or_else(PoisonError::into_inner)
+    MAPPING.take()
 }
 
 /// Largest map that is tied to others. Tied maps keep each other's files from being freed once they are deleted.
@@ -332,7 +334,7 @@ impl Part {
         let memory = match mode {
             Mode::ReadOnly => options.map_raw_read_only(file),
             Mode::ReadWrite => options.map_raw(file),
-            // SAFETY: the map becomes a raw one at once, which hands out addresses and no references: the promise that
+            // SAFETY: [pages] the map becomes a raw one at once, which hands out addresses and no references: the promise that
             // nobody changes the file underneath is not needed for that. Pages that are not written need no swap space,
             // so that a file larger than memory can be mapped.
             Mode::Private => unsafe { options.no_reserve_swap().map_copy(file) }.map(MmapRaw::from),
@@ -462,21 +464,29 @@ fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps `bytes` zero bytes of memory that has no file. The descriptor that comes with it stands for the memory: another
+/// Maps `bytes` zero bytes of memory that has no file, of which pages are taken as they are written. The descriptor that comes with it stands for the memory: another
 /// process that gets it maps the same bytes with [`from_file`].
 ///
 /// # Errors
 /// There is not that much memory, or too many descriptors are open.
 pub fn anonymous(bytes: u64) -> Result<(Map, OwnedFd)> {
     let path = Path::new("anonymous memory");
-    // Memory is reserved page by page: without this, asking for too much would have the process killed half way.
+    // Without this, asking for too much would have the process killed once it is filled.
     if bytes > WORTH_ASKING && available().is_some_and(|available| bytes > available) {
         return Err(io_error("reserve", path, Errno::NOMEM.into()));
     }
-    let file = rustix::fs::memfd_create("tensordict", MemfdFlags::CLOEXEC)
+    if isize::try_from(bytes).is_err() {
+        return Err(too_large(path, bytes));
+    }
+    let file = rustix::fs::memfd_create("tensordict", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map(File::from)
         .map_err(|errno| io_error("create", path, errno.into()))?;
-    reserve(&file, path, bytes)?;
+    // Pages are taken as they are written: memory that is never filled is never used.
+    file.set_len(bytes)
+        .map_err(|source| io_error("reserve", path, source))?;
+    // Nobody who gets the descriptor can cut off memory that others have mapped.
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)
+        .map_err(|errno| io_error("seal", path, errno.into()))?;
     let map = from_file(&file, path, bytes, Mode::ReadWrite)?;
     Ok((map, file.into()))
 }
@@ -487,6 +497,25 @@ pub(crate) fn check_memory(bytes: u64, path: &Path) -> Result<()> {
         return Err(io_error("read", path, Errno::NOMEM.into()));
     }
     Ok(())
+}
+
+/// An empty vector with room for `count` items: memory for as many as somebody claims there are is asked for, and may be
+/// refused, before the first is made.
+///
+/// # Errors
+/// [`Error::NoMemory`] where there is not that much.
+pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
+    let refuse = || Error::NoMemory {
+        count,
+        item: size_of::<T>(),
+    };
+    let bytes = count.checked_mul(size_of::<T>()).ok_or_else(refuse)? as u64;
+    if bytes > WORTH_ASKING && available().is_some_and(|available| bytes > available) {
+        return Err(refuse());
+    }
+    let mut items = Vec::new();
+    items.try_reserve_exact(count).map_err(|_| refuse())?;
+    Ok(items)
 }
 
 /// Bytes of memory that could be had without taking any from a program, as far as the system says.
@@ -510,7 +539,7 @@ pub fn prefer_large_pages(memory: &mut [MaybeUninit<u8>]) {
         let length = memory.len().saturating_sub(skipped) / PAGE * PAGE;
         if length >= 2 * PAGE {
             let start = memory.as_mut_ptr().wrapping_add(skipped).cast();
-            // SAFETY: the part is of whole pages inside memory that is borrowed mutably, and the advice leaves its content
+            // SAFETY: [exclusive] the part is of whole pages inside memory that is borrowed mutably, and the advice leaves its content
             // alone. Where the system knows no such pages nothing is lost.
             let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxHugepage) };
         }
@@ -539,7 +568,7 @@ mod tests {
     type Done = std::result::Result<(), Box<dyn std::error::Error>>;
 
     fn bytes(map: &Map) -> Vec<u8> {
-        // SAFETY: the test's map is alive and nobody writes to it meanwhile.
+        // SAFETY: [pages] the test's map is alive and nobody writes to it meanwhile.
         unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }.to_vec()
     }
 
@@ -547,7 +576,7 @@ mod tests {
         assert!(at < map.len());
         let start = map.as_mut_ptr().unwrap_or(std::ptr::null_mut());
         assert!(!start.is_null());
-        // SAFETY: `at` is inside the map, which may be written.
+        // SAFETY: [pages] `at` is inside the map, which may be written.
         unsafe { start.add(at).write(byte) };
     }
 
@@ -740,6 +769,32 @@ mod tests {
         assert_eq!(bytes(&map)[99], 3);
         drop((map, descriptor, file));
         assert_eq!(bytes(&other)[99], 3);
+        Ok(())
+    }
+
+    #[test]
+    fn anonymous_memory_is_taken_as_it_is_written() -> Done {
+        let bytes = 256 << 20;
+        let Ok((map, descriptor)) = anonymous(bytes) else {
+            return Ok(());
+        };
+        let file = File::from(descriptor);
+        write(&map, 200 << 20, 1);
+        let taken = std::os::unix::fs::MetadataExt::blocks(&file.metadata()?) * 512;
+        // One page, which may be a large one.
+        assert!(taken > 0 && taken <= 4 << 20, "{taken}");
+        assert!(file.set_len(bytes - 1).is_err());
+        assert_eq!(file.metadata()?.len(), bytes);
+        Ok(())
+    }
+
+    #[test]
+    fn room_is_bounded() -> Done {
+        assert!(room::<u64>(1000)?.capacity() >= 1000);
+        for count in [usize::MAX, usize::MAX / 8, 1 << 50] {
+            let refused = room::<u64>(count);
+            assert!(matches!(refused, Err(Error::NoMemory { count: found, item: 8 }) if found == count));
+        }
         Ok(())
     }
 

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::journal::{View, read_all};
@@ -187,12 +186,9 @@ impl Reader<'_> {
             .iter()
             .map(|level| level.meta.version.is_none())
             .collect();
-        let maps: Result<Vec<Vec<Mapped>>> = tree
-            .leaves
-            .par_chunks(schedule::open_files())
-            .map(|leaves| self.map_all(&tree, leaves, &tolerant))
-            .collect();
-        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps?.into_iter().flatten()) {
+        let chunks: Vec<&[Leaf]> = tree.leaves.chunks(schedule::open_files()).collect();
+        let maps = schedule::map(&chunks, 1, |leaves| self.map_all(&tree, leaves, &tolerant))?;
+        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps.into_iter().flatten()) {
             leaf.file = file;
             leaf.map = map;
         }
@@ -235,13 +231,9 @@ impl Reader<'_> {
             for number in depth.clone() {
                 self.fields(number, tree, &mut below)?;
             }
-            let read: Result<Vec<_>> = below
-                .par_iter()
-                .with_min_len(16)
-                .map(|(parent, key, _)| self.nested(tree, *parent, key))
-                .collect();
+            let read = schedule::map(&below, 16, |(parent, key, _)| self.nested(tree, *parent, key))?;
             depth = tree.levels.len()..tree.levels.len() + below.len();
-            for ((parent, key, kind), found) in below.into_iter().zip(read?) {
+            for ((parent, key, kind), found) in below.into_iter().zip(read) {
                 tree.levels.push(found.level(Some(parent), key, kind));
             }
         }

@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::memmap::room;
 
 mod carry;
 mod layout;
@@ -73,7 +74,7 @@ impl Inner {
         if self.bytes == 0 {
             return;
         }
-        // SAFETY: as the caller promises; each arm copies the chunks of the row one after the other.
+        // SAFETY: [bounds] as the caller promises; each arm copies the chunks of the row one after the other.
         unsafe {
             match self.loops {
                 0 => std::ptr::copy_nonoverlapping(source, target, self.chunk),
@@ -93,7 +94,7 @@ impl Inner {
         let mut offset = 0;
         let mut written = 0;
         while written < self.bytes {
-            // SAFETY: the counters stay below the sizes, so the offset stays inside the row.
+            // SAFETY: [bounds] the counters stay below the sizes, so the offset stays inside the row.
             unsafe {
                 copy_spaced(
                     source.add(offset),
@@ -146,7 +147,7 @@ macro_rules! for_size {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "the constant size has to reach the copy")]
 unsafe fn copy_chunk<const N: usize>(source: *const u8, target: *mut u8, chunk: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: [bounds] the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(source, target, if N == 0 { chunk } else { N }) };
 }
 
@@ -165,11 +166,11 @@ unsafe fn copy_spaced(source: *const u8, stride: usize, count: usize, chunk: usi
         target: *mut u8,
     ) {
         for number in 0..count {
-            // SAFETY: the caller's promise.
+            // SAFETY: [bounds] the caller's promise.
             unsafe { copy_chunk::<N>(source.add(number * stride), target.add(number * chunk), chunk) };
         }
     }
-    // SAFETY: the caller's promise, and the constant is the chunk's size.
+    // SAFETY: [bounds] the caller's promise, and the constant is the chunk's size.
     unsafe { for_size!(chunk, each(source, stride, count, chunk, target)) };
 }
 
@@ -188,11 +189,11 @@ unsafe fn copy_picked(source: *const u8, stride: usize, rows: &[usize], chunk: u
         target: *mut u8,
     ) {
         for (number, row) in rows.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: [bounds] the caller's promise.
             unsafe { copy_chunk::<N>(source.add(row * stride), target.add(number * chunk), chunk) };
         }
     }
-    // SAFETY: the caller's promise, and the constant is the chunk's size.
+    // SAFETY: [bounds] the caller's promise, and the constant is the chunk's size.
     unsafe { for_size!(chunk, each(source, stride, rows, chunk, target)) };
 }
 
@@ -327,7 +328,7 @@ impl<'a> Gather<'a> {
             && self.inner.loops == 0
             && !self.positions.fills
         {
-            // SAFETY: each row is smaller than the size of its dimension and the offset is that of an element of the
+            // SAFETY: [bounds] [exclusive] each row is smaller than the size of its dimension and the offset is that of an element of the
             // outer dimensions, so the chunk lies in the span of the layout, which lies in `source` (`Source::new`);
             // `target` has `bytes` for each row, and is borrowed mutably.
             unsafe {
@@ -346,7 +347,7 @@ impl<'a> Gather<'a> {
                 fill(target, self.value);
                 continue;
             }
-            // SAFETY: as above; `lead.offset` stays inside the dimensions that the row was counted over.
+            // SAFETY: [bounds] [exclusive] as above; `lead.offset` stays inside the dimensions that the row was counted over.
             unsafe {
                 let from = self.source.as_ptr().wrapping_add(offset + self.lead.offset(*row));
                 self.inner.copy(from, target.as_mut_ptr().cast());
@@ -571,14 +572,14 @@ impl<'a> Join<'a> {
         #[allow(clippy::inline_always, reason = "see `copy_chunk`")]
         unsafe fn each<const N: usize>(parts: &[Part<'_>], chunk: usize, target: *mut u8) {
             for (number, part) in parts.iter().enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: [bounds] the caller's promise.
                 unsafe { copy_chunk::<N>(part.bytes.as_ptr(), target.add(number * chunk), chunk) };
             }
         }
         let parts = &self.parts[parts];
         debug_assert_eq!(target.len(), parts.len() * chunk);
         let target = target.as_mut_ptr().cast::<u8>();
-        // SAFETY: the span of each part, which its bytes have (`push_alike`), is the chunk; `target` has as many bytes for
+        // SAFETY: [bounds] [exclusive] the span of each part, which its bytes have (`push_alike`), is the chunk; `target` has as many bytes for
         // each part, and is borrowed mutably.
         unsafe { for_size!(chunk, each(parts, chunk, target)) };
     }
@@ -593,7 +594,7 @@ impl<'a> Join<'a> {
         let offset = kind.outer.offset(outer) + rows.start * kind.stride;
         let from = part.bytes.as_ptr().wrapping_add(offset);
         let to = target.as_mut_ptr().cast::<u8>();
-        // SAFETY: the rows are those of the part's own dimension and `outer` counts its outer dimensions, so each chunk
+        // SAFETY: [bounds] [exclusive] the rows are those of the part's own dimension and `outer` counts its outer dimensions, so each chunk
         // lies in the span of the layout, which lies in `part.bytes` (checked in `push`); `target` has the bytes of
         // exactly these rows, and is borrowed mutably.
         unsafe {
@@ -669,25 +670,24 @@ impl Job<'_> {
     /// Where it would not fit in memory.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let bytes = self.bytes();
-        let mut target: Vec<u8> = Vec::new();
-        target.try_reserve_exact(bytes).map_err(|_| Error::RowsTooLarge {
-            item: 1,
-            shape: vec![bytes],
-        })?;
+        let mut target: Vec<u8> = room(bytes)?;
         run([(self, &mut target.spare_capacity_mut()[..bytes])])?;
-        // SAFETY: `run` has written all of the bytes, for which there is room.
+        // SAFETY: [bounds] `run` has written all of the bytes, for which there is room.
         unsafe { target.set_len(bytes) };
         Ok(target)
     }
 
-    /// Puts some rows in the place of what `buffer` holds.
-    fn refill(&self, rows: Range<usize>, buffer: &mut Vec<u8>) {
+    /// Puts some rows in the place of what `buffer` holds. A row of an expanded leaf can be larger than any memory.
+    fn refill(&self, rows: Range<usize>, buffer: &mut Vec<u8>) -> Result<()> {
         let bytes = rows.len() * self.row_bytes();
         buffer.clear();
-        buffer.reserve(bytes);
+        if buffer.capacity() < bytes {
+            *buffer = room(bytes)?;
+        }
         self.run(rows, &mut buffer.spare_capacity_mut()[..bytes]);
-        // SAFETY: `run` has written all of the bytes, for which there is room.
+        // SAFETY: [bounds] `run` has written all of the bytes, for which there is room.
         unsafe { buffer.set_len(bytes) };
+        Ok(())
     }
 
     /// Writes the rows; `target` has exactly their bytes, and gets all of them.

@@ -1,62 +1,140 @@
 //! Parallel work: a thread pool of the crate's own, which survives a fork, and the cutting of work into tasks of
 //! near-equal size.
+//!
+//! Only this file names rayon. Its parallel iterators would use the pool of the thread that runs them, and outside of a
+//! pool one for the whole process: that one is not made again after a fork, and where the system refuses threads it
+//! panics. So the loops here enter the pool of this process themselves, and run one step after the other where there is
+//! none.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The pool of the process that made it.
-struct Pool {
-    process: u32,
-    threads: Arc<rayon::ThreadPool>,
+use rayon::prelude::*;
+
+use crate::Result;
+use crate::turn::Turn;
+
+/// What this process has for parallel work.
+#[derive(Default)]
+struct Shared {
+    /// Once it was asked for.
+    threads: Option<usize>,
+    pool: Option<Arc<rayon::ThreadPool>>,
 }
 
-static POOL: Mutex<Option<Pool>> = Mutex::new(None);
+/// Held while a pool is made, and for a moment otherwise. A child finds nothing here and makes its own pool; the inherited
+/// one, whose threads do not exist, is never dropped, which would wait for them.
+static SHARED: Turn<Shared> = Turn::new(Shared::default);
 
-/// Number of threads that parallel work uses: `TD_NUM_THREADS`, else the cores that this process may run on.
-#[must_use]
-pub fn threads() -> usize {
+/// What `TD_NUM_THREADS` said: zero where it said nothing.
+static WANTED: AtomicUsize = AtomicUsize::new(UNREAD);
+const UNREAD: usize = usize::MAX;
+/// More threads than this are never made, whatever is asked for.
+const MOST_THREADS: usize = 1024;
+/// What Rust gives threads. Said explicitly, so that the environment is not asked.
+const STACK_BYTES: usize = 2 << 20;
+
+/// Reads `TD_NUM_THREADS` and makes what the pool needs once. It is done on first use; a program that changes its
+/// environment by other means than Rust's, while it has several threads, does it before.
+pub fn prepare() {
     let wanted = std::env::var("TD_NUM_THREADS")
         .ok()
-        .and_then(|text| text.trim().parse().ok());
-    match wanted {
-        Some(number) if number > 0 => number,
-        _ => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    WANTED.store(usize::min(wanted, MOST_THREADS), Ordering::Relaxed);
+    // The threads of a pool share a collector of memory, which the first of them makes: a fork at that moment would leave
+    // the child with one that is never finished.
+    crossbeam_epoch::default_collector();
+}
+
+impl Shared {
+    fn threads(&mut self) -> usize {
+        *self.threads.get_or_insert_with(|| {
+            if WANTED.load(Ordering::Relaxed) == UNREAD {
+                prepare();
+            }
+            match WANTED.load(Ordering::Relaxed) {
+                0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+                wanted => wanted,
+            }
+        })
+    }
+
+    /// Made on first use; `None` where the system refuses threads, which is asked again next time.
+    fn pool(&mut self) -> Option<&Arc<rayon::ThreadPool>> {
+        if self.pool.is_none() {
+            self.pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(self.threads())
+                .stack_size(STACK_BYTES)
+                .thread_name(|index| format!("tensordict-{index}"))
+                .build()
+                .ok()
+                .map(Arc::new);
+        }
+        self.pool.as_ref()
     }
 }
 
-/// The pool of this process, made on first use. A forked child inherits a pool whose threads do not exist; it gets a
-/// new one, and the inherited one is leaked, since dropping it would wait for its threads.
+/// Number of threads that parallel work uses: what `TD_NUM_THREADS` says, else the cores that this process may run on. Both
+/// are looked at once in a process.
+#[must_use]
+pub fn threads() -> usize {
+    SHARED.take().threads()
+}
+
+/// The pool; `None` where one thread is enough, or the system refuses more.
 fn pool() -> Option<Arc<rayon::ThreadPool>> {
-    let mut slot = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some(pool) = slot.as_ref()
-        && pool.process == process
-    {
-        return Some(Arc::clone(&pool.threads));
+    let mut shared = SHARED.take();
+    if shared.threads() < 2 {
+        return None;
     }
-    if let Some(inherited) = slot.take() {
-        std::mem::forget(inherited);
-    }
-    let threads = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads())
-        .thread_name(|index| format!("tensordict-{index}"))
-        .build()
-        .ok()?;
-    let threads = Arc::new(threads);
-    *slot = Some(Pool {
-        process,
-        threads: Arc::clone(&threads),
-    });
-    Some(threads)
+    shared.pool().cloned()
 }
 
-/// Runs `work` inside the pool, so that rayon's parallel iterators in it use the pool's threads. Where no pool can be
-/// made (the system refuses threads) the work runs on the calling thread.
+/// Runs `work` inside the pool, where the loops of this module start at once. Where there is no pool it runs on the calling
+/// thread. Work that waits for others, as for the lock of a folder, does not belong here: it would keep a thread from all
+/// other work, and a thread that waits for its own loop takes up other work meanwhile, on top of what it holds.
 pub fn install<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match pool() {
         Some(threads) => threads.install(work),
         None => work(),
     }
+}
+
+/// What `work` makes of each item, in their order, by all threads. A thread takes at least `least` items.
+///
+/// # Errors
+/// One of those of `work`.
+pub(crate) fn map<T: Sync, R: Send>(
+    items: &[T],
+    least: usize,
+    work: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    if items.len() > least
+        && let Some(threads) = pool()
+    {
+        return threads.install(|| items.par_iter().with_min_len(least).map(work).collect());
+    }
+    items.iter().map(work).collect()
+}
+
+/// Calls `work` with each item, by all threads, each of which has a state that `start` makes.
+///
+/// # Errors
+/// One of those of `work`, after which some items may be left out.
+pub(crate) fn for_each<T: Send, S>(
+    items: Vec<T>,
+    start: impl Fn() -> S + Sync + Send,
+    work: impl Fn(&mut S, T) -> Result<()> + Sync + Send,
+) -> Result<()> {
+    if items.len() > 1
+        && let Some(threads) = pool()
+    {
+        return threads.install(|| items.into_par_iter().try_for_each_init(start, work));
+    }
+    let mut state = start();
+    items.into_iter().try_for_each(|item| work(&mut state, item))
 }
 
 /// Number of files that all threads together have open where they open many: few beside the usual limit of 1024.
@@ -105,4 +183,37 @@ pub fn tasks(sizes: &[u64], parts: usize) -> Vec<Vec<Piece>> {
         tasks.push(task);
     }
     tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn loops_inside_of_loops_end() -> Result<()> {
+        let outer: Vec<u64> = (0..64).collect();
+        let sums = install(|| {
+            map(&outer, 1, |first| {
+                let inner: Vec<u64> = (0..100).collect();
+                install(|| map(&inner, 1, |second| Ok(first * second))).map(|all| all.iter().sum::<u64>())
+            })
+        })?;
+        assert_eq!(sums, outer.iter().map(|first| first * 4950).collect::<Vec<_>>());
+        Ok(())
+    }
+
+    #[test]
+    fn an_error_ends_a_loop() {
+        let items: Vec<u64> = (0..1000).collect();
+        let refuse = |number: u64| {
+            if number == 500 {
+                Err(Error::NoParts)
+            } else {
+                Ok(())
+            }
+        };
+        assert!(map(&items, 1, |number| refuse(*number)).is_err());
+        assert!(for_each(items, || (), |(), number| refuse(number)).is_err());
+    }
 }

@@ -7,21 +7,20 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use rayon::prelude::*;
 use rustix::fs::{Mode as Permissions, OFlags};
 
 use crate::balance::runs_under;
 use crate::folder::Folder;
 use crate::memmap::{self, Map, Mode};
+use crate::turn::Turn;
 use crate::{Error, Result, schedule};
 
 /// Bytes of a batch, unless one file has more, so that large files are written side by side.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// Held by the thread that makes files.
-static CREATING: Mutex<()> = Mutex::new(());
+/// Held by the thread that makes files. Never held across a loop of the thread pool.
+static CREATING: Turn<()> = Turn::new(|| ());
 
 /// What a new file holds.
 #[derive(Debug, Clone)]
@@ -77,13 +76,10 @@ pub(crate) struct Writer<'a> {
 impl Writer<'_> {
     /// Writes all files under their `names`, in parallel. The maps are in the order of the files.
     pub(crate) fn write_all(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
-        let maps: Result<Vec<_>> = schedule::install(|| {
-            batches(writes)
-                .into_par_iter()
-                .map(|batch| self.write(&names[batch.clone()], &writes[batch]))
-                .collect()
-        });
-        let mut maps: Vec<Option<Map>> = maps?.into_iter().flatten().collect();
+        let maps = schedule::map(&batches(writes), 1, |batch| {
+            self.write(&names[batch.clone()], &writes[batch.clone()])
+        })?;
+        let mut maps: Vec<Option<Map>> = maps.into_iter().flatten().collect();
         memmap::tie(maps.iter_mut().flatten());
         Ok(maps)
     }
@@ -91,7 +87,7 @@ impl Writer<'_> {
     /// Writes a batch of files.
     pub(crate) fn write(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
         let files: Vec<File> = {
-            let _turn = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = CREATING.take();
             names
                 .iter()
                 .zip(writes)

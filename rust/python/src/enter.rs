@@ -11,11 +11,16 @@ pub(crate) fn enter<R: Send>(
     bytes: u64,
     work: impl FnOnce() -> tensordict_core::Result<R> + Send,
 ) -> PyResult<R> {
-    let done = if bytes >= WORTH_RELEASING {
-        py.detach(work)
-    } else {
-        work()
-    };
+    enter_with(py, bytes >= WORTH_RELEASING, work)
+}
+
+/// [`enter`] for work that knows whether the GIL may be released.
+pub(crate) fn enter_with<R: Send>(
+    py: Python<'_>,
+    release: bool,
+    work: impl FnOnce() -> tensordict_core::Result<R> + Send,
+) -> PyResult<R> {
+    let done = if release { py.detach(work) } else { work() };
     done.map_err(|error| crate::error::raise(&error))
 }
 

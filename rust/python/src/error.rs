@@ -2,8 +2,8 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyIndexError, PyKeyError, PyOSError, PyOverflowError,
-    PyRuntimeError, PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyIndexError, PyKeyError, PyMemoryError, PyOSError,
+    PyOverflowError, PyRuntimeError, PyValueError,
 };
 use tensordict_core::Error;
 
@@ -26,6 +26,7 @@ fn raise_as(error: &Error, text: String) -> PyErr {
         }
         Error::Key { source, .. } => raise_as(source, text),
         Error::Missing { .. } | Error::NoMetadata { .. } => PyFileNotFoundError::new_err(text),
+        Error::NoMemory { .. } => PyMemoryError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
         Error::EmptyKey
         | Error::EmptySeparator

@@ -16,7 +16,8 @@ mod tensor;
 
 /// The native half of tensordict. Only `tensordict._kernel.native` imports it.
 // Written inline, and each name exported by an attribute, because the generated stub `_core.pyi` knows only those.
-#[pyo3::pymodule(gil_used = false)]
+// It relies on the GIL: fields of tensors are read as they stand, and what is held once is taken to be known to nobody else.
+#[pyo3::pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
@@ -33,7 +34,7 @@ mod _core {
         cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, pad_stack_dicts, stack, stack_dicts,
     };
     #[pymodule_export]
-    use crate::schedule::{partition_greedy, partition_kk, runs_under};
+    use crate::schedule::{partition_greedy, partition_kk, prepare, runs_under};
     #[pymodule_export]
     use crate::shapes::{all_fit, all_tensors, regrouped};
     #[pymodule_export]

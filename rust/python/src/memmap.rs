@@ -52,7 +52,7 @@ impl PyMap {
         // The length of a map fits, by how it is made.
         let length = map.len().try_into().unwrap_or(ffi::Py_ssize_t::MAX);
         let readonly = c_int::from(!map.is_writable());
-        // SAFETY: Python gives a valid `view`. The address is valid for `length` bytes for as long as the object lives,
+        // SAFETY: [pages] Python gives a valid `view`. The address is valid for `length` bytes for as long as the object lives,
         // which the view keeps alive; readers of a map that others write to are C code, as with Python's own `mmap`.
         let code = unsafe {
             let start = map.as_ptr().cast_mut().cast();
@@ -124,7 +124,7 @@ pub(crate) fn map_descriptor(fileno: RawFd, bytes: u64) -> PyResult<(PyMap, Desc
             "{fileno} is not a file descriptor"
         )));
     }
-    // SAFETY: the number is not -1, and it is borrowed only to be duplicated: a closed one gives an error.
+    // SAFETY: [bounds] the number is not -1, and it is borrowed only to be duplicated: a closed one gives an error.
     let own = unsafe { BorrowedFd::borrow_raw(fileno) }.try_clone_to_owned()?;
     let file = File::from(own);
     let map = memmap::from_file_at_offset(&file, Path::new("shared memory"), 0, bytes, Mode::ReadWrite)

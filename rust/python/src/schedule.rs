@@ -12,6 +12,13 @@ fn bytes(costs: &[u64]) -> u64 {
     costs.len() as u64 * PER_COST
 }
 
+/// Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it: called when the package is
+/// imported. A later change is not seen.
+#[pyfunction]
+pub(crate) fn prepare() {
+    tensordict_core::schedule::prepare();
+}
+
 /// Deals costs, longest first, each to the part that has the least so far: the indices of each part, rising.
 ///
 /// The largest sum is at most 4/3 of the best possible one.

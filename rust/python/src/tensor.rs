@@ -11,7 +11,10 @@
 
 mod attribute;
 mod direct;
+mod grip;
 mod make;
+mod seen;
+mod session;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -19,17 +22,21 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::{PyDict, PyType};
 use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 
 pub(crate) use self::attribute::Attribute;
 pub(crate) use self::direct::Gradient;
 use self::direct::{Direct, Places};
+pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
+pub(crate) use self::seen::Seen;
+pub(crate) use self::session::Session;
 
 const CPU: i32 = 1;
 const COMPLEX: u8 = 5;
@@ -97,7 +104,7 @@ impl DlTensor {
         match ndim {
             // The arrays may be null.
             0 => Some((&[], &[])),
-            // SAFETY: both arrays have `ndim` numbers and belong to the tensor.
+            // SAFETY: [no-python] both arrays have `ndim` numbers and belong to the tensor.
             1..=MAX_DIMS => unsafe {
                 Some((
                     std::slice::from_raw_parts(self.shape, ndim),
@@ -138,6 +145,7 @@ struct Torch {
     empty: Py<PyAny>,
     empty_strided: Option<Py<PyAny>>,
     full: Py<PyAny>,
+    untyped_storage: Py<PyAny>,
     int8: Py<PyAny>,
     uint8: Py<PyAny>,
     /// `()` -> number of active torch function modes, dispatch modes.
@@ -146,15 +154,32 @@ struct Torch {
     must_be_none: [Py<PyAny>; 2],
     forward_ad: Py<PyDict>,
     is_inference: Py<PyAny>,
-    /// Where tensors have their fields; not set before the first [`Session`].
+    /// Where tensors have their fields; not set before the first [`Session`]. It is set by moving what was found, with the
+    /// GIL held: a fork from Python never sees it half made.
     places: OnceLock<Option<Places>>,
 }
 
 static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
 
+/// What `cell` holds, else what `make` makes. That runs Python, so it runs outside of the cell: others can come here
+/// meanwhile, and a fork from another thread leaves the child with an empty cell and not with one that waits for ever. Where
+/// two make it, the first one stays.
+pub(crate) fn once<'a, T>(
+    cell: &'a PyOnceLock<T>,
+    py: Python<'_>,
+    make: impl FnOnce() -> PyResult<T>,
+) -> PyResult<&'a T> {
+    if cell.get(py).is_none() {
+        let value = make()?;
+        let _ = cell.set(py, value);
+    }
+    cell.get(py)
+        .ok_or_else(|| crate::error::internal("what was kept is not there"))
+}
+
 impl Torch {
     fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
-        Ok(TORCH.get_or_try_init(py, || Self::load(py))?.as_ref())
+        once(&TORCH, py, || Self::load(py)).map(Option::as_ref)
     }
 
     /// `None` where this torch has no exchange functions of a version known here.
@@ -164,7 +189,7 @@ impl Torch {
         let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else {
             return Ok(None);
         };
-        // SAFETY: a capsule of this name holds a `DLPackExchangeAPI` that lives as long as the process (dlpack.h); its
+        // SAFETY: [leaked] a capsule of this name holds a `DLPackExchangeAPI` that lives as long as the process (dlpack.h); its
         // header, which is read first, is the same in all versions.
         let borrow = unsafe {
             let api = ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<ExchangeApi>();
@@ -206,6 +231,7 @@ impl Torch {
             empty: functions.getattr("empty")?.unbind(),
             empty_strided: empty_strided.ok().map(Bound::unbind),
             full: torch.getattr("full")?.unbind(),
+            untyped_storage: c.getattr("TensorBase")?.getattr("untyped_storage")?.unbind(),
             int8: torch.getattr("int8")?.unbind(),
             uint8: torch.getattr("uint8")?.unbind(),
             mode_counts: [
@@ -274,21 +300,43 @@ fn register(kind: &Bound<'_, PyType>) -> bool {
 }
 
 /// Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
-/// plain tensor. The rows of such objects come out as plain tensors.
+/// plain tensor. The rows of such objects come out as plain tensors. Its `__torch_function__` must be torch's own disabled
+/// one: a type that wants to see what is done to it is not plain.
 #[pyfunction]
 pub(crate) fn register_plain_type(py: Python<'_>, kind: &Bound<'_, PyType>) -> PyResult<()> {
+    let torch = py.import(intern!(py, "torch"))?;
+    let tensor = torch.getattr(intern!(py, "Tensor"))?;
+    if !kind.is_subclass(&tensor)? {
+        return Err(PyTypeError::new_err(format!(
+            "expected a subclass of torch.Tensor, found {kind}"
+        )));
+    }
     Torch::get(py)?;
+    if is_plain(kind.as_type_ptr()) {
+        return Ok(());
+    }
+    let disabled = torch
+        .getattr(intern!(py, "_C"))?
+        .getattr(intern!(py, "_disabled_torch_function_impl"))?;
+    if !kind.getattr(intern!(py, "__torch_function__"))?.is(&disabled) {
+        return Err(PyTypeError::new_err(format!(
+            "expected a type whose __torch_function__ is torch._C._disabled_torch_function_impl, found {kind}"
+        )));
+    }
     if register(kind) {
         return Ok(());
     }
-    Err(pyo3::exceptions::PyRuntimeError::new_err(format!(
+    Err(PyRuntimeError::new_err(format!(
         "no room for another plain tensor type: {kind}"
     )))
 }
 
 /// Whether `object` is of a plain type, exactly.
 fn is_plain_type(object: &Bound<'_, PyAny>) -> bool {
-    let kind = object.get_type_ptr();
+    is_plain(object.get_type_ptr())
+}
+
+fn is_plain(kind: *mut ffi::PyTypeObject) -> bool {
     PLAIN.iter().any(|slot| slot.load(Ordering::Acquire) == kind)
 }
 
@@ -300,6 +348,8 @@ pub(crate) struct TensorView<'a> {
     data: *const u8,
     code: Code,
     layout: Layout,
+    /// Whether its memory is known to be its values as they stand, without asking torch.
+    literal: bool,
     /// Whether it is known to have nothing to do with a gradient.
     no_grad: bool,
     owner: PhantomData<&'a PyAny>,
@@ -307,7 +357,9 @@ pub(crate) struct TensorView<'a> {
 
 impl<'a> TensorView<'a> {
     /// `None` where the sizes make no sense, or elements are said to lie at no address.
-    fn checked(raw: &DlTensor, shape: &[i64], strides: &[i64], no_grad: bool) -> Option<Self> {
+    #[inline]
+    fn checked(borrowed: &Borrowed, shape: &[i64], strides: &[i64]) -> Option<Self> {
+        let raw = &borrowed.raw;
         let item = usize::from(raw.code.bits) / 8;
         let (mut sizes, mut steps) = (Dims::EMPTY, Dims::EMPTY);
         for (size, stride) in shape.iter().zip(strides) {
@@ -332,14 +384,15 @@ impl<'a> TensorView<'a> {
             data,
             code: raw.code,
             layout,
-            no_grad,
+            literal: borrowed.literal,
+            no_grad: borrowed.no_grad,
             owner: PhantomData,
         })
     }
 
     /// From the first byte of the tensor to the last one that it may touch, gaps between its rows included.
     pub(crate) fn bytes(&self) -> &'a [u8] {
-        // SAFETY: the span is computed from shape and strides, which torch holds to lie inside the storage, and the
+        // SAFETY: [bounds] [no-python] [storage] the span is computed from shape and strides, which torch holds to lie inside the storage, and the
         // owner is alive; the address is not null (see `checked`), and dangling only where the span is 0.
         unsafe { std::slice::from_raw_parts(self.data, self.layout.span()) }
     }
@@ -378,7 +431,7 @@ pub(crate) struct Like {
 
 impl Like {
     /// `None` where nothing is to be copied.
-    pub(crate) fn of(view: &TensorView<'_>) -> Option<Self> {
+    pub(crate) fn of(view: &Seen) -> Option<Self> {
         let layout = &view.layout;
         let (item, span) = (layout.item(), layout.span());
         if span == 0 {
@@ -451,7 +504,7 @@ impl<'py> Shapes<'py> {
         if !is_plain_type(object) {
             return None;
         }
-        // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
+        // SAFETY: [gil] [no-python] the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
         // in place meanwhile changes the sizes where they stand, of which there are at most five.
         unsafe {
             let direct = self.places.read(object.as_ptr().cast_const().cast())?;
@@ -472,7 +525,7 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
     else {
         return Ok(false);
     };
-    // SAFETY: both tensors are alive and were not touched since they were read.
+    // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
     let (Some(first_dims), Some(second_dims)) = (unsafe { (first.dims(), second.dims()) }) else {
         return Ok(false);
     };
@@ -507,7 +560,7 @@ impl<'py> Gradients<'py> {
     #[inline]
     pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> Gradient {
         match self.0 {
-            // SAFETY: an object of a plain type is a tensor, and it is alive.
+            // SAFETY: [gil] an object of a plain type is a tensor, and it is alive.
             Some(places) if is_plain_type(object) => unsafe {
                 places.gradient(object.as_ptr().cast_const().cast())
             },
@@ -524,7 +577,7 @@ impl Torch {
             return None;
         }
         if let Some(Some(places)) = self.places.get() {
-            // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive.
+            // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
             if let Some(Direct { raw, no_grad }) = unsafe { places.read(object.as_ptr().cast_const().cast()) }
             {
                 return Some(Borrowed {
@@ -548,7 +601,7 @@ impl Torch {
     /// What torch's exchange function says of `object`, whose type must be plain.
     fn exchange(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
         let mut raw = MaybeUninit::<DlTensor>::uninit();
-        // SAFETY: the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
+        // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, as the function asks for; it writes the whole
         // struct when it returns 0, and sets an exception, which is taken away, otherwise.
         unsafe {
             if (self.borrow)(object.as_ptr().cast(), raw.as_mut_ptr()) == 0 {
@@ -559,31 +612,29 @@ impl Torch {
         None
     }
 
+    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python.
+    #[inline]
+    fn look<'a>(&self, object: &'a Bound<'_, PyAny>) -> Option<TensorView<'a>> {
+        let borrowed = self.borrow(object)?;
+        let code = borrowed.raw.code;
+        if borrowed.raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
+            return None;
+        }
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { borrowed.raw.dims() }?;
+        TensorView::checked(&borrowed, shape, strides)
+    }
+
     /// The memory of `object`. With `certain`, the lazy sign is asked for; without, only where the layout leaves it
     /// open (see [`could_be_negative`]).
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        let Some(Borrowed {
-            raw,
-            literal,
-            no_grad,
-        }) = self.borrow(object)
-        else {
+        let Some(view) = self.look(object) else {
             return Ok(None);
         };
-        let code = raw.code;
-        if raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
-            return Ok(None);
-        }
-        // SAFETY: the tensor is alive and was not touched since it was read.
-        let Some((shape, strides)) = (unsafe { raw.dims() }) else {
-            return Ok(None);
-        };
-        let Some(view) = TensorView::checked(&raw, shape, strides, no_grad) else {
-            return Ok(None);
-        };
-        if literal {
+        if view.literal {
             return Ok(Some(view));
         }
+        let code = view.code;
         // Where most tensors are read directly, this one is of a rare kind.
         let unsure = certain || self.reads_directly() || could_be_negative(&view);
         Ok(self.is_literal(object, code, unsure)?.then_some(view))
@@ -628,132 +679,4 @@ fn could_be_negative(view: &TensorView<'_>) -> bool {
 fn strides_could_be_negative(layout: &Layout) -> bool {
     let mut dims = layout.shape().iter().zip(layout.strides());
     dims.all(|(size, stride)| *size < 2 || (stride / layout.item()) % 2 == 0)
-}
-
-/// The right to copy rows in place of torch, for the call that asked: nothing that is active in this thread wants to see
-/// what torch does.
-pub(crate) struct Session<'py> {
-    py: Python<'py>,
-    torch: &'py Torch,
-}
-
-impl<'py> Session<'py> {
-    /// `None` where a mode, a functorch transform, forward differentiation or a trace is active, or torch has no
-    /// exchange functions.
-    pub(crate) fn open(py: Python<'py>) -> PyResult<Option<Self>> {
-        let Some(torch) = Torch::get(py)? else {
-            return Ok(None);
-        };
-        if !torch.is_quiet(py)? {
-            return Ok(None);
-        }
-        torch.look_for_places(py)?;
-        Ok(Some(Self { py, torch }))
-    }
-
-    /// The memory of a leaf whose rows no gradient wants; `None` for every other object.
-    pub(crate) fn leaf<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
-        self.admit(object, true)
-    }
-
-    /// [`Self::leaf`] for one of very many: see [`could_be_negative`].
-    pub(crate) fn one_of_many<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
-        self.admit(object, false)
-    }
-
-    /// The memory of a tensor as it is now, found without a call into Python or torch, so that nothing can have happened to
-    /// it when this returns. `None` where that is not possible. Gradient is not looked at.
-    #[inline]
-    pub(crate) fn at_once<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<TensorView<'a>> {
-        if !is_plain_type(object) {
-            return None;
-        }
-        let places = self.torch.places.get()?.as_ref()?;
-        // SAFETY: the object's type is `torch.Tensor` or a subclass, and it is alive.
-        let Direct { raw, no_grad } = unsafe { places.read(object.as_ptr().cast_const().cast()) }?;
-        // SAFETY: the tensor is alive and was not touched since it was read.
-        let (shape, strides) = unsafe { raw.dims() }?;
-        TensorView::checked(&raw, shape, strides, no_grad)
-    }
-
-    /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
-    /// [`Self::one_of_many`] has to look closer.
-    #[inline]
-    pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
-        let Borrowed {
-            raw,
-            literal,
-            no_grad,
-        } = self.torch.borrow(object)?;
-        // SAFETY: the tensor is alive and was not touched since it was read.
-        let (shape, strides) = unsafe { raw.dims() }?;
-        let sure = literal || (like.sure && raw.data.addr() & like.item == 0 && !self.torch.reads_directly());
-        let free = no_grad || like.discrete || self.has_no_grad(object);
-        if !sure || !free || !like.fits(&raw, shape, strides) {
-            return None;
-        }
-        // SAFETY: as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
-        // `like`, and its address is not null.
-        Some(unsafe { std::slice::from_raw_parts(raw.data.cast(), like.span) })
-    }
-
-    /// Whether the tensor says that it requires no gradient.
-    #[inline]
-    fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
-        // SAFETY: the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
-        unsafe {
-            let found = self.torch.requires_grad.call(object);
-            if found.is_null() {
-                drop(PyErr::take(self.py));
-                return false;
-            }
-            let no = std::ptr::eq(found, ffi::Py_False());
-            ffi::Py_DECREF(found);
-            no
-        }
-    }
-
-    fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        match self.torch.view(object, certain)? {
-            Some(view) if view.no_grad || !self.wants_grad(object, view.code)? => Ok(Some(view)),
-            _ => Ok(None),
-        }
-    }
-
-    fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
-        if code.is_discrete() || self.has_no_grad(object) {
-            return Ok(false);
-        }
-        self.torch.is_grad_enabled.bind(self.py).call0()?.is_truthy()
-    }
-
-    /// Whether all of `objects` are plain tensors by their type.
-    pub(crate) fn are_plain_types(objects: &Bound<'_, PyList>) -> bool {
-        objects.iter().all(|object| is_plain_type(&object))
-    }
-
-    /// The memory of a tensor of bytes that the caller has just made to be written here; `None` where it is not plain and
-    /// contiguous.
-    pub(crate) fn output(&self, tensor: Bound<'py, PyAny>) -> PyResult<Option<Output<'py>>> {
-        let view = self.torch.view(&tensor, true)?;
-        let view = view.filter(|view| view.layout.is_contiguous() && view.code.is_byte());
-        let Some(TensorView { data, layout, .. }) = view else {
-            return Ok(None);
-        };
-        Ok(Some(Output {
-            tensor,
-            data: data.cast_mut(),
-            len: layout.span(),
-        }))
-    }
-
-    /// Will make tensors.
-    pub(crate) fn maker(&self) -> Maker<'py> {
-        Maker {
-            py: self.py,
-            torch: self.torch,
-            shape: None,
-            dtype: None,
-        }
-    }
 }

@@ -3,10 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::Job;
 use crate::error::{Error, Result};
+use crate::memmap::room;
 use crate::schedule;
 
 /// Fewer bytes than this are copied by the calling thread: one thread takes about 100 microseconds for random rows of
@@ -24,15 +23,13 @@ struct Block<'a> {
     target: &'a mut [MaybeUninit<u8>],
 }
 
-/// Carries out all jobs, each into its own output, which is then written from end to end. In parallel where the bytes
-/// are worth it.
-///
-/// # Errors
-/// Where an output has not the length of its job; nothing is written then.
-pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit<u8>])>) -> Result<()> {
-    let work: Vec<_> = work.into_iter().collect();
+/// A job and the memory of its output.
+type Task<'a> = (&'a Job<'a>, &'a mut [MaybeUninit<u8>]);
+
+/// Bytes of all outputs, each of which has the length of its job.
+fn checked(work: &[Task<'_>]) -> Result<usize> {
     let mut total = 0_usize;
-    for (job, target) in &work {
+    for (job, target) in work {
         if job.bytes() != target.len() {
             return Err(Error::RowsShort {
                 wanted: job.bytes(),
@@ -41,12 +38,39 @@ pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit
         }
         total = total.saturating_add(target.len());
     }
-    if total < PARALLEL_FROM || schedule::threads() == 1 {
-        for (job, target) in work {
-            if !target.is_empty() {
-                job.run(0..job.rows(), target);
-            }
+    Ok(total)
+}
+
+fn run_checked(work: Vec<Task<'_>>) {
+    for (job, target) in work {
+        if !target.is_empty() {
+            job.run(0..job.rows(), target);
         }
+    }
+}
+
+/// [`run`] on the calling thread, however many bytes there are: for one that holds what others wait for, and so must not wait
+/// for the threads of the pool.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_here<'a>(work: impl IntoIterator<Item = Task<'a>>) -> Result<()> {
+    let work: Vec<_> = work.into_iter().collect();
+    checked(&work)?;
+    run_checked(work);
+    Ok(())
+}
+
+/// Carries out all jobs, each into its own output, which is then written from end to end. In parallel where the bytes
+/// are worth it.
+///
+/// # Errors
+/// Where an output has not the length of its job; nothing is written then.
+pub fn run<'a>(work: impl IntoIterator<Item = Task<'a>>) -> Result<()> {
+    let work: Vec<_> = work.into_iter().collect();
+    let total = checked(&work)?;
+    if total < PARALLEL_FROM || schedule::threads() == 1 {
+        run_checked(work);
         return Ok(());
     }
     let mut blocks = Vec::new();
@@ -63,29 +87,14 @@ pub fn run<'a>(work: impl IntoIterator<Item = (&'a Job<'a>, &'a mut [MaybeUninit
             target,
         }));
     }
-    schedule::install(|| {
-        blocks
-            .into_par_iter()
-            .for_each(|block| block.job.run(block.rows, block.target));
-    });
-    Ok(())
-}
-
-/// Carries out one job on the calling thread, whatever its size: for one who holds a lock, and must not wait for the pool.
-///
-/// # Errors
-/// The output has not the length of the job; nothing is written then.
-pub fn run_here(job: &Job<'_>, target: &mut [MaybeUninit<u8>]) -> Result<()> {
-    if job.bytes() != target.len() {
-        return Err(Error::RowsShort {
-            wanted: job.bytes(),
-            found: target.len(),
-        });
-    }
-    if !target.is_empty() {
-        job.run(0..job.rows(), target);
-    }
-    Ok(())
+    schedule::for_each(
+        blocks,
+        || (),
+        |(), block| {
+            block.job.run(block.rows, block.target);
+            Ok(())
+        },
+    )
 }
 
 /// Carries out all jobs as if their outputs lay one after the other, and hands each block of that to `sink`, with the number
@@ -94,14 +103,17 @@ pub fn run_here(job: &Job<'_>, target: &mut [MaybeUninit<u8>]) -> Result<()> {
 /// # Errors
 /// The first one of `sink`, after which some blocks may be missing.
 pub fn stream(jobs: &[Job<'_>], sink: impl Fn(u64, &[u8]) -> Result<()> + Sync) -> Result<()> {
-    let mut blocks = Vec::new();
+    // Expanded leaves have any number of rows that lie nowhere.
+    let steps = |job: &Job<'_>| (BLOCK / job.row_bytes().max(1)).max(1);
+    let count = jobs.iter().map(|job| job.rows().div_ceil(steps(job)));
+    let mut blocks = room(count.fold(0, usize::saturating_add))?;
     let mut offset = 0;
     for job in jobs {
         let (rows, bytes) = (job.rows(), job.row_bytes());
         if job.bytes() == 0 {
             continue;
         }
-        let step = (BLOCK / bytes).max(1);
+        let step = steps(job);
         for start in (0..rows).step_by(step) {
             let taken = start..rows.min(start + step);
             let at = offset;
@@ -110,12 +122,12 @@ pub fn stream(jobs: &[Job<'_>], sink: impl Fn(u64, &[u8]) -> Result<()> + Sync) 
         }
     }
     let carry = |buffer: &mut Vec<u8>, (job, rows, at): (&Job<'_>, Range<usize>, u64)| {
-        job.refill(rows, buffer);
+        job.refill(rows, buffer)?;
         sink(at, buffer)
     };
     if offset < PARALLEL_FROM as u64 || schedule::threads() == 1 {
         let mut buffer = Vec::new();
         return blocks.into_iter().try_for_each(|block| carry(&mut buffer, block));
     }
-    schedule::install(|| blocks.into_par_iter().try_for_each_init(Vec::new, carry))
+    schedule::for_each(blocks, Vec::new, carry)
 }

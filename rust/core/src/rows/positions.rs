@@ -2,6 +2,7 @@
 
 use super::layout::{Source, Steps};
 use crate::error::{Error, Result};
+use crate::memmap::room;
 
 /// Stands for a row that has no source, and gets the fill value.
 pub(super) const FILL: usize = usize::MAX;
@@ -18,12 +19,13 @@ impl Positions {
     /// The rows that an index selects in dimension `dim`, which has `size` rows; negative numbers count from the end.
     ///
     /// # Errors
-    /// Where a number is not in `-size..size`.
+    /// Where a number is not in `-size..size`, or there is no memory for the rows.
     pub fn from_index(index: impl IntoIterator<Item = i64>, dim: usize, size: usize) -> Result<Self> {
         let index = index.into_iter();
-        let mut rows = Vec::with_capacity(index.size_hint().0);
+        let mut rows = room(index.size_hint().0)?;
         let signed = i64::try_from(size).unwrap_or(i64::MAX);
         for number in index {
+            // A negative number and one that is not do not overflow.
             let row = if number < 0 { number + signed } else { number };
             if row < 0 || row >= signed {
                 return Err(Error::IndexOutOfRange {
@@ -74,7 +76,7 @@ impl Positions {
     /// use it with [`Gather::leading`].
     ///
     /// # Errors
-    /// Where the items of the mask are not single bytes.
+    /// Where the items of the mask are not single bytes, or there is no memory for the rows.
     pub fn from_mask(mask: &Source<'_>) -> Result<Self> {
         let layout = &mask.layout;
         if layout.item != 1 {
@@ -84,9 +86,10 @@ impl Positions {
             });
         }
         let size = layout.shape.iter().product();
-        let mut rows = Vec::new();
+        let mut rows: Vec<usize>;
         if layout.is_contiguous() {
             let flags = mask.bytes.get(..size).unwrap_or(&[]);
+            rows = room(flags.iter().filter(|flag| **flag != 0).count())?;
             rows.extend(
                 flags
                     .iter()
@@ -94,8 +97,10 @@ impl Positions {
                     .filter_map(|(row, flag)| (*flag != 0).then_some(row)),
             );
         } else {
-            let strides = Steps::of(&layout.shape, &layout.strides);
-            rows.extend((0..size).filter(|row| mask.bytes[strides.offset(*row)] != 0));
+            let steps = Steps::of(&layout.shape, &layout.strides);
+            let holds = |row: &usize| mask.bytes.get(steps.offset(*row)).is_some_and(|flag| *flag != 0);
+            rows = room((0..size).filter(holds).count())?;
+            rows.extend((0..size).filter(holds));
         }
         Ok(Self {
             rows,
@@ -116,17 +121,18 @@ impl Positions {
                 found: pads.len(),
             });
         }
-        let mut rows = vec![0];
+        let mut rows = room(1)?;
+        rows.push(0);
         for (size, (before, after)) in shape.iter().zip(pads) {
             let wide = before.checked_add(*size).and_then(|sum| sum.checked_add(*after));
             let total = wide.and_then(|wide| wide.checked_mul(rows.len()));
-            if total.is_none_or(|total| total > isize::MAX as usize / size_of::<usize>()) {
+            let Some(total) = total else {
                 return Err(Error::RowsTooLarge {
                     item: 1,
                     shape: shape.to_vec(),
                 });
-            }
-            let outer = std::mem::take(&mut rows);
+            };
+            let outer = std::mem::replace(&mut rows, room(total)?);
             for row in outer {
                 rows.extend(std::iter::repeat_n(FILL, *before));
                 if row == FILL {

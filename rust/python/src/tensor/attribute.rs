@@ -19,9 +19,9 @@ pub(crate) struct Attribute {
     owner: Py<PyType>,
 }
 
-// SAFETY: function and closure belong to the type that is held, and are not written to.
+// SAFETY: [leaked] function and closure belong to the type that is held, and are not written to.
 unsafe impl Send for Attribute {}
-// SAFETY: as above.
+// SAFETY: [leaked] as above.
 unsafe impl Sync for Attribute {}
 
 impl Attribute {
@@ -29,7 +29,7 @@ impl Attribute {
     pub(crate) fn new(py: Python<'_>, name: &str) -> PyResult<Option<Self>> {
         let base = py.import(intern!(py, "torch._C"))?.getattr("TensorBase")?;
         let owner = base.cast_into::<PyType>()?;
-        // SAFETY: this slot of a type holds an array of definitions, ended by one without a name, or null.
+        // SAFETY: [gil] this slot of a type holds an array of definitions, ended by one without a name, or null.
         unsafe {
             let mut entry =
                 ffi::PyType_GetSlot(owner.as_type_ptr(), ffi::Py_tp_getset).cast::<ffi::PyGetSetDef>();
@@ -48,7 +48,7 @@ impl Attribute {
     /// The attribute of `object`; an error for what is no tensor.
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = object.py();
-        // SAFETY: both are types that are alive.
+        // SAFETY: [gil] both are types that are alive.
         let fits = unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), self.owner.bind(py).as_type_ptr()) };
         if fits == 0 {
             return Err(PyTypeError::new_err(format!(
@@ -56,7 +56,7 @@ impl Attribute {
                 object.get_type()
             )));
         }
-        // SAFETY: the object is a tensor, and the function returns a new reference or null with an exception set.
+        // SAFETY: [gil] the object is a tensor, and the function returns a new reference or null with an exception set.
         unsafe { Bound::from_owned_ptr_or_err(py, self.call(object)) }
     }
 
@@ -66,7 +66,7 @@ impl Attribute {
     /// The object must be a tensor.
     #[inline]
     pub(super) unsafe fn call(&self, object: &Bound<'_, PyAny>) -> *mut ffi::PyObject {
-        // SAFETY: as the caller promises.
+        // SAFETY: [gil] as the caller promises.
         unsafe { (self.get)(object.as_ptr(), self.closure) }
     }
 }

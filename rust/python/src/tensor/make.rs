@@ -61,6 +61,8 @@ impl<'py> Maker<'py> {
             tensor,
             data: data.cast_mut(),
             len: layout.span(),
+            shape,
+            code,
         })
     }
 
@@ -90,12 +92,29 @@ pub(crate) struct Output<'py> {
     pub(super) tensor: Bound<'py, PyAny>,
     pub(super) data: *mut u8,
     pub(super) len: usize,
+    pub(super) shape: Dims,
+    pub(super) code: Code,
 }
 
 impl<'py> Output<'py> {
+    /// Bytes of the memory.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The shape that was asked for.
+    pub(crate) fn shape(&self) -> &Dims {
+        &self.shape
+    }
+
+    /// The dtype.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+
     /// The memory, of which nothing is written.
     pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
+        // SAFETY: [exclusive] [no-python] the tensor is contiguous, owned here and by nobody else, and the exclusive borrow of it is handed on;
         // the address is dangling only where the length is 0.
         unsafe { std::slice::from_raw_parts_mut(self.data.cast(), self.len) }
     }

@@ -1,0 +1,213 @@
+//! The right to read tensors in place of torch, for one call.
+#![allow(unsafe_code, reason = "the address of a tensor becomes a slice")]
+
+use std::cell::Cell;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use super::{Borrowed, Code, Like, Maker, Output, Seen, TensorView, Torch, is_plain_type};
+
+/// The right to copy rows in place of torch, for the call that asked: nothing that is active in this thread wants to see
+/// what torch does.
+pub(crate) struct Session<'py> {
+    pub(super) py: Python<'py>,
+    pub(super) torch: &'py Torch,
+    /// Whether Python may have run since [`Self::settle`].
+    pub(super) stirred: Cell<bool>,
+}
+
+impl<'py> Session<'py> {
+    /// `None` where a mode, a functorch transform, forward differentiation or a trace is active, or torch has no
+    /// exchange functions.
+    pub(crate) fn open(py: Python<'py>) -> PyResult<Option<Self>> {
+        let Some(torch) = Torch::get(py)? else {
+            return Ok(None);
+        };
+        if !torch.is_quiet(py)? {
+            return Ok(None);
+        }
+        torch.look_for_places(py)?;
+        Ok(Some(Self {
+            py,
+            torch,
+            stirred: Cell::new(true),
+        }))
+    }
+
+    /// What is seen of a leaf whose rows no gradient wants; `None` for every other object.
+    pub(crate) fn seen(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
+        let view = self.admit(object, true)?;
+        Ok(view.as_ref().map(Seen::of))
+    }
+
+    /// [`Self::seen`] for one of very many, with its bytes: see [`could_be_negative`]. The bytes may be used as long as
+    /// [`Self::is_quiet`].
+    pub(crate) fn one_of_many<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+        self.admit(object, false)
+    }
+
+    /// [`Self::one_of_many`] without its bytes.
+    pub(crate) fn seen_of_many(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
+        let view = self.admit(object, false)?;
+        Ok(view.as_ref().map(Seen::of))
+    }
+
+    pub(crate) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    /// The memory of a tensor as it is now, found without a call into Python or torch, so that nothing can have happened to
+    /// it when this returns. `None` where that is not possible. Gradient is not looked at.
+    #[inline]
+    pub(crate) fn at_once<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<TensorView<'a>> {
+        let borrowed = self.torch.borrow(object).filter(|found| found.literal)?;
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { borrowed.raw.dims() }?;
+        TensorView::checked(&borrowed, shape, strides)
+    }
+
+    /// From here on it is noted whether Python may run.
+    pub(crate) fn settle(&self) {
+        self.stirred.set(false);
+    }
+
+    /// Whether no Python has run in this session since [`Self::settle`]: addresses that were read since then are good.
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.stirred.get()
+    }
+
+    /// The bytes of a leaf that was seen, as they lie now: from the first one to the last one that it may touch. `None` where
+    /// it is not as it was seen any more. Runs no Python, and is good until some runs: the last thing before a copy.
+    #[inline]
+    pub(crate) fn bytes_of<'a>(&self, object: &'a Bound<'py, PyAny>, seen: &Seen) -> Option<&'a [u8]> {
+        let Borrowed {
+            raw,
+            literal,
+            no_grad,
+        } = self.torch.borrow(object)?;
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { raw.dims() }?;
+        let worse = (seen.literal && !literal) || (seen.no_grad && !no_grad);
+        if worse || !seen.fits(&raw, shape, strides) {
+            return None;
+        }
+        let span = seen.layout.span();
+        if span == 0 {
+            return Some(&[]);
+        }
+        let start = raw
+            .data
+            .cast::<u8>()
+            .wrapping_add(usize::try_from(raw.byte_offset).ok()?);
+        // SAFETY: [bounds] as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which were just
+        // held against those that were seen, and its address is not null.
+        (!raw.data.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, span) })
+    }
+
+    /// Whether a tensor that was made to be filled is still where it was made.
+    pub(crate) fn is_as_made(&self, output: &Output<'py>) -> bool {
+        let Some(Borrowed { raw, .. }) = self.torch.borrow(&output.tensor) else {
+            return false;
+        };
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let Some((shape, _)) = (unsafe { raw.dims() }) else {
+            return false;
+        };
+        let same = shape.iter().map(|size| usize::try_from(*size).ok());
+        let lies = raw.data.cast_const().cast::<u8>() == output.data.cast_const() && raw.byte_offset == 0;
+        (output.len == 0 || lies) && same.eq(output.shape.iter().map(|size| Some(*size)))
+    }
+
+    /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
+    /// [`Self::one_of_many`] has to look closer.
+    #[inline]
+    pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
+        let Borrowed {
+            raw,
+            literal,
+            no_grad,
+        } = self.torch.borrow(object)?;
+        // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
+        let (shape, strides) = unsafe { raw.dims() }?;
+        let sure = literal || (like.sure && raw.data.addr() & like.item == 0 && !self.torch.reads_directly());
+        let free = no_grad || like.discrete || self.has_no_grad(object);
+        if !sure || !free || !like.fits(&raw, shape, strides) {
+            return None;
+        }
+        // SAFETY: [bounds] [no-python] as in `TensorView::bytes`: the span is that of the tensor's own shape and strides, which are those of
+        // `like`, and its address is not null.
+        Some(unsafe { std::slice::from_raw_parts(raw.data.cast(), like.span) })
+    }
+
+    /// Whether the tensor says that it requires no gradient.
+    #[inline]
+    fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
+        // SAFETY: [gil] the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
+        unsafe {
+            let found = self.torch.requires_grad.call(object);
+            if found.is_null() {
+                drop(PyErr::take(self.py));
+                return false;
+            }
+            let no = std::ptr::eq(found, ffi::Py_False());
+            ffi::Py_DECREF(found);
+            no
+        }
+    }
+
+    fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
+        let Some(view) = self.torch.view(object, certain)? else {
+            return Ok(None);
+        };
+        if !view.literal || !view.no_grad {
+            self.stirred.set(true);
+        }
+        let free = view.no_grad || !self.wants_grad(object, view.code)?;
+        Ok(free.then_some(view))
+    }
+
+    fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
+        if code.is_discrete() || self.has_no_grad(object) {
+            return Ok(false);
+        }
+        self.torch.is_grad_enabled.bind(self.py).call0()?.is_truthy()
+    }
+
+    /// Whether all of `objects` are plain tensors by their type.
+    pub(crate) fn are_plain_types(objects: &Bound<'_, PyList>) -> bool {
+        objects.iter().all(|object| is_plain_type(&object))
+    }
+
+    /// The memory of a tensor of bytes that the caller has just made to be written here; `None` where it is not plain and
+    /// contiguous.
+    pub(crate) fn output(&self, tensor: Bound<'py, PyAny>) -> PyResult<Option<Output<'py>>> {
+        let view = self.torch.view(&tensor, true)?;
+        let view = view.filter(|view| view.layout.is_contiguous() && view.code.is_byte());
+        let Some(TensorView {
+            data, layout, code, ..
+        }) = view
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Output {
+            tensor,
+            data: data.cast_mut(),
+            len: layout.span(),
+            shape: *layout.dims(),
+            code,
+        }))
+    }
+
+    /// Will make tensors.
+    pub(crate) fn maker(&self) -> Maker<'py> {
+        self.stirred.set(true);
+        Maker {
+            py: self.py,
+            torch: self.torch,
+            shape: None,
+            dtype: None,
+        }
+    }
+}
