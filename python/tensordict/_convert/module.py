@@ -253,14 +253,19 @@ def _copy_in(node: Any, module: nn.Module, non_blocking: bool) -> tuple[Any, Und
                 f"{tuple(target.shape)} of the module"
             )
     old = [target.clone() for _, _, target, _ in pairs]
-    _copy([target for _, _, target, _ in pairs], [value for *_, value in pairs], non_blocking)
+    targets = [target for _, _, target, _ in pairs]
+    try:
+        _copy(targets, [value for *_, value in pairs], non_blocking)
+    except BaseException:
+        _copy(targets, old, False)
+        raise
     out = plain_tensordict({})
     for (path, *_), value in zip(pairs, old):
         out.set(path, value)
 
     def undo(result: Any) -> None:
-        now = [target.clone() for _, _, target, _ in pairs]
-        _copy([target for _, _, target, _ in pairs], old, non_blocking)
+        now = [target.clone() for target in targets]
+        _copy(targets, old, non_blocking)
         for (path, holder, _, _), value in zip(pairs, now):
             holder._set_str(path[-1], value)
 

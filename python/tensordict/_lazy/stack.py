@@ -550,7 +550,7 @@ class LazyStackedTensorDict(TensorDictBase):
                 return None
             return self._rebuild({key: _solid(self._get_str(key)) for key in self._shared_keys()}, self.batch_size, self.device)
         if self._td_dim_name is not None:
-            out.names = self.names
+            out._name_dims(self.names)
         return out
 
     def _densified(self, layout: torch.layout) -> Any:

@@ -298,7 +298,7 @@ impl<'a, 'py> Column<'a, 'py> {
         leaf: &'a Bound<'py, PyAny>,
         way: Way<'_, 'py>,
     ) -> PyResult<bool> {
-        let Some(view) = session.one_of_many(leaf)? else {
+        let Some(view) = session.leaf(leaf)? else {
             return Ok(false);
         };
         let dim = way.dim();
