@@ -10,7 +10,6 @@ from torch import nn
 
 from tensordict import TensorDict, unravel_key, unravel_key_list, unravel_key_to_tuple
 
-
 # A value that is no parameter goes to the module's own dict, from which dynamo of torch 2.11 cannot delete.
 OWN_DICT = pytest.mark.skipif(torch.__version__ < (2, 12), reason="dynamo of torch 2.11 deletes nothing from `__dict__`")
 

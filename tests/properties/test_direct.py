@@ -200,7 +200,9 @@ def test_a_name_that_torch_does_not_have_any_more_closes_what_needs_it(path: str
 def test_another_value_is_refused() -> None:
     done = run("import tensordict", "perhaps")
     assert done.returncode != 0
-    assert "ValueError: the environment variable TD_DIRECT_READS: invalid truth value 'perhaps', nor is it 'check'" in done.stderr
+    assert (
+        "ValueError: the environment variable TD_DIRECT_READS: invalid truth value 'perhaps', nor is it 'check'" in done.stderr
+    )
 
 
 # Torch is made to say something else before it is looked at.

@@ -223,7 +223,8 @@ def _leaves(node: Any, above: tuple[str, ...]) -> list[tuple[tuple[str, ...], An
 
 
 def _fill(dest: Any, source: Any, undo: Undo) -> Any:
-    """Stores the leaves of `source` in the nodes of `dest`; undoes the exchange where one is missing."""
+    """Stores the leaves of `source` in the nodes of `dest`; undoes all where one is missing or does not fit."""
+    done: list[tuple[Any, str, Any]] = []
     try:
         places = []
         for path, value in _leaves(source, ()):
@@ -231,11 +232,18 @@ def _fill(dest: Any, source: Any, undo: Undo) -> Any:
             for key in path[:-1]:
                 node = node._get_str(key)
             places.append((node, path[-1], value))
+        for node, key, value in places:
+            before = node._fields().get(key)
+            node._set_str(key, value)
+            done.append((node, key, before))
     except BaseException:
+        for node, key, before in reversed(done):
+            if before is None:
+                node.del_(key)
+            else:
+                node._set_str(key, before)
         undo(source)
         raise
-    for node, key, value in places:
-        node._set_str(key, value)
     dest._rare["last_op"] = ("to_module", (undo,), None)
     return dest
 

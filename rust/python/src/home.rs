@@ -27,10 +27,7 @@ fn get_of_any<'py>(
     mapping: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    mapping
-        .contains(key)?
-        .then(|| mapping.get_item(key))
-        .transpose()
+    mapping.contains(key)?.then(|| mapping.get_item(key)).transpose()
 }
 
 /// Takes `key` away, if it is there.
@@ -71,10 +68,7 @@ pub(crate) fn entries_into<'py>(mapping: &Bound<'py, PyAny>, found: &mut Vec<Ent
 
 #[cold]
 fn entries_of_any<'py>(mapping: &Bound<'py, PyAny>, found: &mut Vec<Entry<'py>>) -> PyResult<()> {
-    for entry in mapping
-        .call_method0(intern!(mapping.py(), "items"))?
-        .try_iter()?
-    {
+    for entry in mapping.call_method0(intern!(mapping.py(), "items"))?.try_iter()? {
         found.push(entry?.extract()?);
     }
     Ok(())

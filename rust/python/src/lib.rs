@@ -17,7 +17,9 @@ mod tensor;
 
 /// The native half of tensordict. Only `tensordict._kernel.native` imports it.
 // Written inline, and each name exported by an attribute, because the generated stub `_core.pyi` knows only those.
-#[pyo3::pymodule(gil_used = false)]
+// The interpreter lock is relied on: a parameter with one reference is unshared, and fields of tensors are read while no
+// Python code runs (the rule [gil] of `tensor/direct.rs`).
+#[pyo3::pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]

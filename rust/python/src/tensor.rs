@@ -509,7 +509,9 @@ impl<'py> Shapes<'py> {
         let ndim = usize::try_from(direct.raw.ndim).unwrap_or(0);
         // SAFETY: [alive] it is alive for `'a`; a thread that resizes it in place meanwhile changes the sizes where they
         // stand, of which there are at most five.
-        Ok(Some(unsafe { std::slice::from_raw_parts(direct.raw.shape, ndim) }))
+        Ok(Some(unsafe {
+            std::slice::from_raw_parts(direct.raw.shape, ndim)
+        }))
     }
 }
 
@@ -549,7 +551,10 @@ impl<'py> Gradients<'py> {
 
     /// What `object` says, as far as that is known without asking torch.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a handful of loads, twice for each slot of a swap")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a handful of loads, twice for each slot of a swap"
+    )]
     pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> PyResult<Gradient> {
         let Some(places) = self.0 else {
             return Ok(Gradient::Unclear);

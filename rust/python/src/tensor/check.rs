@@ -27,13 +27,22 @@ impl Torch {
             return Err(differ(object, &found, "it has no memory that can be exchanged"));
         };
         // SAFETY: as above.
-        let (same, found, says) =
-            unsafe { (direct.raw.is_as(&wanted), direct.raw.describe(), wanted.describe()) };
+        let (same, found, says) = unsafe {
+            (
+                direct.raw.is_as(&wanted),
+                direct.raw.describe(),
+                wanted.describe(),
+            )
+        };
         if !same {
             return Err(differ(object, &found, &says));
         }
         if self.says(&self.is_neg, object)? || self.says(&self.is_conj, object)? {
-            return Err(differ(object, "its values as they stand", "a lazy sign or conjugation"));
+            return Err(differ(
+                object,
+                "its values as they stand",
+                "a lazy sign or conjugation",
+            ));
         }
         if direct.no_grad && object.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
             return Err(differ(object, "no gradient", "requires_grad"));

@@ -256,7 +256,11 @@ impl Places {
             ("history", self.autograd.is_some()),
             ("gradient", self.gradient.is_some()),
         ];
-        found.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect()
+        found
+            .into_iter()
+            .filter(|(_, is)| *is)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     /// Whether the dispatch keys are read right of tensors of several kinds, and only plain ones have those of a plain one.
@@ -270,7 +274,11 @@ impl Places {
             probes.tensor(&[2], "float32")?.call_method0("to_sparse")?,
         ];
         let mut right = true;
-        for (tensor, is_plain) in plain.iter().map(|t| (t, true)).chain(others.iter().map(|t| (t, false))) {
+        for (tensor, is_plain) in plain
+            .iter()
+            .map(|t| (t, true))
+            .chain(others.iter().map(|t| (t, false)))
+        {
             let wanted = probes.keys(tensor)?;
             right = right && probes.words(tensor)?[self.keys] == wanted && (wanted == self.plain) == is_plain;
         }
@@ -448,7 +456,9 @@ impl GradientPlaces {
     #[inline]
     unsafe fn is_required(&self, known: *const usize) -> bool {
         // SAFETY: [bounds] [probed] [word] as the caller promises.
-        unsafe { AtomicU8::from_ptr(known.cast::<u8>().add(self.required).cast_mut()).load(Ordering::Relaxed) == 1 }
+        unsafe {
+            AtomicU8::from_ptr(known.cast::<u8>().add(self.required).cast_mut()).load(Ordering::Relaxed) == 1
+        }
     }
 
     /// The places, if each is found exactly once; `autograd` is that of what autograd knows of a tensor.
@@ -546,7 +556,11 @@ fn data(probes: &Probes<'_>) -> PyResult<Option<usize>> {
 /// Where a tensor has what autograd knows of it: nothing in a new one, something in one that has ever required a gradient.
 fn autograd(probes: &Probes<'_>) -> PyResult<Option<usize>> {
     let mut places: Vec<usize> = (0..probes.words).collect();
-    for (shape, dtype) in [(&[3, 2][..], "float32"), (&[], "float64"), (&[1, 4, 1], "complex64")] {
+    for (shape, dtype) in [
+        (&[3, 2][..], "float32"),
+        (&[], "float64"),
+        (&[1, 4, 1], "complex64"),
+    ] {
         let (one, two) = (probes.tensor(shape, dtype)?, probes.tensor(shape, "int64")?);
         let (before, other) = (probes.words(&one)?, probes.words(&two)?);
         one.call_method1("requires_grad_", (true,))?;

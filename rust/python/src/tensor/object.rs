@@ -1,5 +1,8 @@
 //! What the object of a tensor has of Python's own: its weak references.
-#![allow(unsafe_code, reason = "a word of an object is read where its type says that it is")]
+#![allow(
+    unsafe_code,
+    reason = "a word of an object is read where its type says that it is"
+)]
 
 use pyo3::prelude::*;
 use pyo3::types::{PyType, PyWeakrefReference};
