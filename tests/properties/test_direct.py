@@ -177,7 +177,6 @@ RENAMED = {
     "torch.Tensor.as_strided": "[]",
     "torch.Tensor.register_post_accumulate_grad_hook": "['memory', 'history']",
     "torch.Tensor.register_hook": "['memory', 'history']",
-    "torch._C._get_tracing_state": "[]",
 }
 WITHOUT = """
 import torch

@@ -118,7 +118,7 @@ pub(crate) struct Spare {
     pub(crate) parameter: Py<PyAny>,
     /// The parameter's own attributes. The parameter holds it, so while nobody else does it has two references: one where
     /// the parameter was given another one.
-    attributes: Py<PyDict>,
+    pub(crate) attributes: Py<PyDict>,
     requires_grad: bool,
 }
 

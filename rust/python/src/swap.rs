@@ -210,6 +210,7 @@ impl Swap {
             visit.call(&slot.source)?;
             if let Some(spare) = &slot.spare {
                 visit.call(&spare.parameter)?;
+                visit.call(&spare.attributes)?;
             }
             if let Some((dict, value)) = &slot.moved {
                 visit.call(dict)?;
