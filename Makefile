@@ -1,7 +1,7 @@
 # Set-up happens by itself: one virtual environment, filled once. What must be there: cargo, python3 (3.10 or newer), make.
 #
 #   make demo    trains a network on a data set on disk, kills the training, goes on
-#   make test    Rust and Python tests
+#   make test    Rust and Python tests (TORCH=2.11.0: with that release of torch)
 #   make check   formatting, lints, types, the generated stub, the architecture
 #   make bench   timings (REFERENCE=DIR compares with the package that is installed in DIR)
 #   make wheel   the wheel, in dist/
@@ -10,7 +10,9 @@
 #   make sanitize  runs tests with the address sanitizer
 
 PYTHON ?= python3
-VENV ?= .venv
+# A release of torch other than the newest has an environment of its own: make test TORCH=2.11.0
+TORCH ?=
+VENV ?= .venv$(TORCH:%=-torch%)
 REFERENCE ?=
 PYTEST ?= -n auto
 
@@ -69,7 +71,7 @@ sanitize: $(VENV)/.test
 	PYTHON=$(BIN)/python tools/sanitize.sh
 
 clean:
-	rm -rf $(VENV) build dist target
+	rm -rf .venv .venv-torch* build dist target
 
 # Each stamp stands for a finished step. A wheel of the same version is not installed again unless forced.
 $(VENV)/.made:
@@ -83,9 +85,9 @@ dist/.built: $(SOURCES) | $(VENV)/.made
 
 $(VENV)/.package: dist/.built
 	$(PIP) install --quiet --no-deps --force-reinstall dist/*.whl
-	$(PIP) install --quiet dist/*.whl
+	$(PIP) install --quiet dist/*.whl $(TORCH:%=torch==%)
 	touch $@
 
 $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: $(VENV)/.package pyproject.toml
-	$(PIP) install --quiet "$$(echo dist/*.whl)[$*]"
+	$(PIP) install --quiet "$$(echo dist/*.whl)[$*]" $(TORCH:%=torch==%)
 	touch $@

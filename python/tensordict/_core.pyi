@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -249,10 +249,23 @@ def places_in(leaves: list[Any], buffer: Any) -> tuple[list[int], list[int]] | N
     and the first byte of the next one. `None` where they are not, or where one does not tell its address.
     """
 
+def prepare() -> None:
+    """
+    Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it: called when the package is
+    imported. A later change is not seen.
+    """
+
+def read_directly() -> list[str]:
+    """
+    What of a plain tensor is read through torch's own fields: "memory"; whether it has ever had to do with a gradient,
+    "history"; whether it has one, "gradient".
+    """
+
 def register_plain_type(kind: type) -> None:
     """
     Lets the memory of objects of exactly this type, a subclass of `torch.Tensor`, be read and copied like that of a
-    plain tensor. The rows of such objects come out as plain tensors.
+    plain tensor. The rows of such objects come out as plain tensors. Its `__torch_function__` must be torch's own disabled
+    one: a type that wants to see what is done to it is not plain.
     """
 
 def regrouped(leaves: list[Any], consumed: SupportsIndex, sizes: SupportsGetItem[int, SupportsIndex]) -> list[tuple[Any, ...]] | None:

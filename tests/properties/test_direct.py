@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from tensordict import TensorDict
 from tensordict._kernel import native
+from tensordict._kernel.settings import direct_reads
 from tensordict._polyfills import shapes as twins
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.uint16, torch.bool, torch.complex64]
@@ -35,9 +37,27 @@ def unusual() -> dict[str, Tensor]:
     }
 
 
-def test_the_short_way_is_open() -> None:
+MODE = direct_reads()
+OPEN = pytest.mark.skipif(MODE == "off", reason="direct reads are closed")
+
+
+def test_the_short_way_is_as_open_as_it_should_be() -> None:
     # Without it everything still works, slowly: a torch of another build should not slip by.
-    assert native.all_tensors([torch.zeros(2)])
+    assert native.read_directly() == ([] if MODE == "off" else ["memory", "history", "gradient"])
+
+
+def test_who_reads_directly() -> None:
+    for version in ("2.11.0", "2.11.1+cu130", "2.15.0"):
+        assert direct_reads(version, "") == "on"
+    for version in ("2.99.0", "3.0.0", "2.15.0a0+git1234", "2.15.0.dev20260101", "2.1", "", "local"):
+        assert direct_reads(version, "") == "off"
+        assert [direct_reads(version, wanted) for wanted in ("0", "1", "check")] == ["off", "on", "check"]
+
+
+def test_types_are_known_in_both_ways() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    for values in ([], [torch.zeros(2)], [torch.zeros(2), parameter], [1], list(unusual().values())):
+        assert native.all_tensors(values) is twins.all_tensors(values)
 
 
 @given(st.lists(SHAPE, min_size=1, max_size=5), st.sampled_from(DTYPES), st.lists(st.integers(0, 9), max_size=3))
@@ -46,7 +66,8 @@ def test_shapes(shapes: list[list[int]], dtype: torch.dtype, sizes: list[int]) -
     consumed = min(len(shape) for shape in shapes)
     found = native.regrouped(leaves, consumed, sizes)
     # Sizes of more than five dimensions lie elsewhere, and are left to torch.
-    wanted = twins.regrouped(leaves, consumed, sizes) if max(map(len, shapes)) <= 5 else None
+    open_to_all = MODE != "off" and max(map(len, shapes)) <= 5
+    wanted = twins.regrouped(leaves, consumed, sizes) if open_to_all else None
     assert found == wanted
     leading = shapes[0][: len(sizes)]
     if wanted is not None:
@@ -109,11 +130,20 @@ def test_inference_tensors() -> None:
     assert torch.stack([inside, inside])["a"].tolist() == [[0.0, 1.0, 2.0, 3.0]] * 2
 
 
+def test_a_lazy_sign_is_seen_whatever_the_strides_are() -> None:
+    values = torch.complex(torch.arange(8.0), torch.arange(8.0) + 1)
+    leaf = values.conj().imag.as_strided((2, 3), (3, 1), 0)
+    assert leaf.is_neg()
+    td = TensorDict({"a": leaf}, [2])
+    torch.testing.assert_close(torch.stack([td, td])["a"], torch.stack([leaf, leaf]))
+    torch.testing.assert_close(td[torch.tensor([1, 0])]["a"], leaf[torch.tensor([1, 0])])
+
+
 PROGRAM = """
 import torch
 from tensordict import TensorDict
 from tensordict._kernel import native
-print(native.all_tensors([torch.zeros(2)]))
+print(native.read_directly())
 td = TensorDict({"a": torch.arange(6.0).reshape(2, 3), "b": {"c": torch.arange(2)}}, [2])
 print(torch.stack([td, td])["a"].tolist(), torch.cat([td, td])["b", "c"].tolist(), td[torch.tensor([1, 1])]["a"].tolist())
 print(td.reshape(2, 1)["a"].shape, td.expand(3, 2)["b", "c"].shape, td.apply(torch.neg)["a"].tolist())
@@ -123,12 +153,94 @@ with TensorDict.from_module(net).data.clone().zero_().to_module(net):
 """
 
 
-def test_the_long_way_gives_the_same() -> None:
-    def lines(switch: str) -> list[str]:
-        environment = {**os.environ, "TD_DIRECT_READS": switch}
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
+def run(program: str, switch: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TD_DIRECT_READS": switch}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
-    short, long = lines("1"), lines("0")
-    assert (short[0], long[0]) == ("True", "False")
+
+def lines(program: str, switch: str = "1") -> list[str]:
+    done = run(program, switch)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_both_ways_give_the_same() -> None:
+    short, checked, long = (lines(PROGRAM, switch) for switch in ("1", "check", "0"))
+    assert (short[0], long[0]) == ("['memory', 'history', 'gradient']", "[]")
+    assert short == checked
     assert short[1:] == long[1:]
+
+
+# What the program does to torch before it is looked at, and what is still read directly then.
+RENAMED = {
+    "torch._C._dispatch_keys": "[]",
+    "torch.Tensor.as_strided": "[]",
+    "torch.Tensor.register_post_accumulate_grad_hook": "['memory', 'history']",
+    "torch.Tensor.register_hook": "['memory', 'history']",
+}
+WITHOUT = """
+import torch
+class Gone:
+    def __get__(self, *_):
+        raise AttributeError("renamed")
+owner, name = {path!r}.rsplit(".", 1)
+owner = eval(owner)
+setattr(owner, name, Gone()) if isinstance(owner, type) else delattr(owner, name)
+"""
+
+
+@pytest.mark.parametrize("path", RENAMED)
+def test_a_name_that_torch_does_not_have_any_more_closes_what_needs_it(path: str) -> None:
+    found, wanted = lines(WITHOUT.format(path=path) + PROGRAM), lines(PROGRAM, "0")
+    assert found[0] == RENAMED[path]
+    assert found[1:] == wanted[1:]
+
+
+def test_another_value_is_refused() -> None:
+    done = run("import tensordict", "perhaps")
+    assert done.returncode != 0
+    assert (
+        "ValueError: the environment variable TD_DIRECT_READS: invalid truth value 'perhaps', nor is it 'check'" in done.stderr
+    )
+
+
+# Torch is made to say something else before it is looked at.
+DIFFERS = """
+import torch
+torch.Tensor.is_neg = lambda tensor: True
+from tensordict import TensorDict
+td = TensorDict({"a": torch.zeros(2)}, [2])
+torch.stack([td, td])
+"""
+
+
+def test_check_raises_with_both_values() -> None:
+    done = run(DIFFERS, "check")
+    assert "the fields say: its values as they stand; torch says: a lazy sign or conjugation" in done.stderr
+    assert done.returncode != 0
+    assert run(DIFFERS, "1").returncode == 0
+
+
+def test_gradients_while_another_thread_goes_backward() -> None:
+    # Autograd writes gradients without the interpreter lock, while a swap asks whether there is one.
+    net = torch.nn.Linear(64, 64)
+    values = TensorDict.from_module(net).data.clone()
+    x = torch.randn(64, 64)
+    done = threading.Event()
+
+    def work() -> None:
+        for _ in range(100):
+            torch.func.functional_call(net, {}, x).sum().backward()
+            net.zero_grad(set_to_none=True)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    other = torch.nn.Linear(64, 64)
+    tree = TensorDict.from_module(net)
+    while not done.is_set():
+        with tree.to_module(other):
+            assert other.weight is net.weight
+        with values.to_module(other):
+            assert other.weight.grad is None
+    thread.join()

@@ -223,7 +223,8 @@ def _leaves(node: Any, above: tuple[str, ...]) -> list[tuple[tuple[str, ...], An
 
 
 def _fill(dest: Any, source: Any, undo: Undo) -> Any:
-    """Stores the leaves of `source` in the nodes of `dest`; undoes the exchange where one is missing."""
+    """Stores the leaves of `source` in the nodes of `dest`; undoes all where one is missing or does not fit."""
+    done: list[tuple[Any, str, Any]] = []
     try:
         places = []
         for path, value in _leaves(source, ()):
@@ -231,11 +232,18 @@ def _fill(dest: Any, source: Any, undo: Undo) -> Any:
             for key in path[:-1]:
                 node = node._get_str(key)
             places.append((node, path[-1], value))
+        for node, key, value in places:
+            before = node._fields().get(key)
+            node._set_str(key, value)
+            done.append((node, key, before))
     except BaseException:
+        for node, key, before in reversed(done):
+            if before is None:
+                node.del_(key)
+            else:
+                node._set_str(key, before)
         undo(source)
         raise
-    for node, key, value in places:
-        node._set_str(key, value)
     dest._rare["last_op"] = ("to_module", (undo,), None)
     return dest
 
@@ -253,14 +261,19 @@ def _copy_in(node: Any, module: nn.Module, non_blocking: bool) -> tuple[Any, Und
                 f"{tuple(target.shape)} of the module"
             )
     old = [target.clone() for _, _, target, _ in pairs]
-    _copy([target for _, _, target, _ in pairs], [value for *_, value in pairs], non_blocking)
+    targets = [target for _, _, target, _ in pairs]
+    try:
+        _copy(targets, [value for *_, value in pairs], non_blocking)
+    except BaseException:
+        _copy(targets, old, False)
+        raise
     out = plain_tensordict({})
     for (path, *_), value in zip(pairs, old):
         out.set(path, value)
 
     def undo(result: Any) -> None:
-        now = [target.clone() for _, _, target, _ in pairs]
-        _copy([target for _, _, target, _ in pairs], old, non_blocking)
+        now = [target.clone() for target in targets]
+        _copy(targets, old, non_blocking)
         for (path, holder, _, _), value in zip(pairs, now):
             holder._set_str(path[-1], value)
 

@@ -40,4 +40,4 @@ def is_key(key: Any) -> bool:
     """Whether `key` names an entry (and is not an index)."""
     if isinstance(key, str):
         return True
-    return isinstance(key, tuple) and bool(key) and _flatten(key, [])
+    return isinstance(key, tuple) and len(key) > 0 and _flatten(key, [])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,6 +69,32 @@ class FlagScope:
                 return function(*args, **kwargs)
 
         return scoped  # type: ignore[return-value]
+
+
+# The releases of torch whose tensors' own fields are read by default. A release gets here when the whole suite has passed on
+# it in the three modes, which `make test TORCH=x.y.z`, the same with TD_DIRECT_READS=0 and with TD_DIRECT_READS=check do.
+# On others TD_DIRECT_READS=1 asks for it: the places are found at run time, and the proofs are the same.
+TESTED_TORCH = ("2.11", "2.15")
+# What the user wants of it: "" (as the release says), "0", "1" or "check".
+DIRECT_READS = os.environ.get("TD_DIRECT_READS", "").strip().lower()
+if DIRECT_READS not in ("", "check"):
+    try:
+        DIRECT_READS = str(int(truth(DIRECT_READS)))
+    except ValueError as error:
+        raise ValueError(f"the environment variable TD_DIRECT_READS: {error}, nor is it 'check'") from None
+
+
+def direct_reads(version: str = torch.__version__, wanted: str = DIRECT_READS) -> str:
+    """Whether plain tensors are read through torch's own fields: "on", "off", or "check" to compare with torch each time.
+
+    Args:
+        version: the version of torch. Only releases are known, not what was built before one.
+        wanted: what the user chose.
+    """
+    if wanted:
+        return {"0": "off", "1": "on", "check": "check"}[wanted]
+    release = re.fullmatch(r"(\d+\.\d+)\.\d+(\+.*)?", version)
+    return "on" if release and release[1] in TESTED_TORCH else "off"
 
 
 # Whether new nodes are checked against what they hold; for tests.

@@ -577,7 +577,7 @@ class LazyStackedTensorDict(TensorDictBase):
                 return None
             return now._rebuild({key: _solid(value) for key, value in now._entries().items()}, now.batch_size, now.device)
         if now._td_dim_name is not None:
-            out.names = now.names
+            out._name_dims(now.names)
         return out
 
     def _densified(self, layout: torch.layout) -> Any:

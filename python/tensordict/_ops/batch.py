@@ -183,6 +183,10 @@ class BatchOps(Waist):
 
     @names.setter
     def names(self, value: Sequence[str | None] | None) -> None:
+        self._name_dims(value)
+
+    def _name_dims(self, value: Sequence[str | None] | None) -> None:
+        """Sets the names: not by an assignment, by which compiled code of torch 2.11 loses a new object."""
         if value is None:
             self._adopt_names(None)
             return

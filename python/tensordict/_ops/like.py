@@ -76,7 +76,7 @@ class LikeOps(Waist):
         else:
             out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
         if names is not NO_DEFAULT and names is not None:
-            out.names = names
+            out._name_dims(names)
         return out
 
     def new_empty(self, *size: Any, **kwargs: Any) -> Self:

@@ -31,7 +31,7 @@ class NameOps(BatchOps):
         """
         new = _renamed(self, names, rename_map)
         out = copy_nodes(self)
-        out.names = new
+        out._name_dims(new)
         return out
 
     def rename_(self, *names: Any, **rename_map: Any) -> Self:

@@ -110,7 +110,9 @@ def _class_of(node: Any) -> type | None:
 
 
 def _walk(node: Any, prefix: Path, nodes: list[tuple[Path, Any]], keys: list[Key], leaves: list[Tensor]) -> None:
-    for name, value in sorted(node._entries().items()):
+    fields = node._entries()
+    for name in sorted(fields):
+        value = fields[name]
         if isinstance(value, TensorCollection):
             nodes.append(((*prefix, name), value))
             _walk(value, (*prefix, name), nodes, keys, leaves)

@@ -27,11 +27,19 @@ def _place(node: Any, key: str, module: nn.Module) -> KeyError:
     return KeyError(f"the module {type(module).__name__} has no parameter, buffer or submodule of this name: {key}")
 
 
-def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> dict[str, Any]:
+# The dicts of a module are told apart by these names: compiled code of torch 2.11 cannot ask whether two dicts are one.
+_PARAMETERS, _BUFFERS, _OWN = "_parameters", "_buffers", "__dict__"
+
+
+def _dict_of(own: dict[str, Any], holder: str) -> dict[str, Any]:
+    return own if holder == _OWN else own[holder]
+
+
+def _holder(own: dict[str, Any], key: str, value: Any, module: nn.Module) -> str:
     """The dict of the module that has `key`."""
     if isinstance(value, Tensor):
-        for holder in (own["_parameters"], own["_buffers"], own):
-            if key in holder:
+        for holder in (_PARAMETERS, _BUFFERS, _OWN):
+            if key in _dict_of(own, holder):
                 return holder
     raise _place(None, key, module)
 
@@ -44,17 +52,16 @@ def _as_parameter(value: Any, old: Any) -> Any:
     return nn.Parameter(value, requires_grad=old.requires_grad)
 
 
-def _target(own: dict[str, Any], had: dict[str, Any], key: str, value: Any, preserve: bool) -> tuple[dict[str, Any], Any]:
-    """The dict that a value goes to, and what goes there."""
-    parameters, buffers, old = own["_parameters"], own["_buffers"], had[key]
+def _target(had: str, old: Any, value: Any, preserve: bool) -> tuple[str, Any]:
+    """The dict that a value goes to in place of `old`, which `had` has, and what goes there."""
     is_parameter = isinstance(value, nn.Parameter)
-    if preserve and had is parameters and old is not None:
-        return parameters, _as_parameter(value, old)
-    if had is buffers and (preserve or not is_parameter):
+    if preserve and had == _PARAMETERS and old is not None:
+        return _PARAMETERS, _as_parameter(value, old)
+    if had == _BUFFERS and (preserve or not is_parameter):
         if is_parameter:
             value = value.detach().requires_grad_(value.requires_grad)
-        return buffers, value
-    return (parameters if is_parameter else own), value
+        return _BUFFERS, value
+    return (_PARAMETERS if is_parameter else _OWN), value
 
 
 def _plan(swap: Swap, node: Any, module: nn.Module, preserve: bool, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def _plan(swap: Swap, node: Any, module: nn.Module, preserve: bool, seen: dict[i
     old: dict[str, Any] = {}
     seen[id(module)] = old
     own = module.__dict__
-    first = len(swap.edits)
+    new: dict[str, Any] = {}
     for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
             child = own["_modules"].get(key)
@@ -73,15 +80,18 @@ def _plan(swap: Swap, node: Any, module: nn.Module, preserve: bool, seen: dict[i
             old[key] = native_new(_plan(swap, value, child, preserve, seen))
             continue
         had = _holder(own, key, value, module)
-        place, after = _target(own, had, key, value, preserve)
-        if place is not had:
-            swap.orders.append((had, list(had)))
-            swap.edits.append((had, key, had[key], _ABSENT))
+        before = _dict_of(own, had)[key]
+        place, after = _target(had, before, value, preserve)
+        if place != had:
+            swap.orders.append((_dict_of(own, had), list(_dict_of(own, had))))
+            swap.edits.append((_dict_of(own, had), key, before, _ABSENT))
         swap.sources.append((len(swap.edits), node, key))
-        swap.edits.append((place, key, place.get(key, _ABSENT), after))
-        if had[key] is not None:
-            old[key] = had[key]
-    _plan_flat_weights(swap, own, first)
+        swap.edits.append((_dict_of(own, place), key, _dict_of(own, place).get(key, _ABSENT), after))
+        if place != _BUFFERS:
+            new[key] = after
+        if before is not None:
+            old[key] = before
+    _plan_flat_weights(swap, own, new)
     return old
 
 
@@ -92,15 +102,9 @@ def native_new(fields: dict[str, Any]) -> Any:
     return TensorDict._new(fields, Size(()))
 
 
-def _plan_flat_weights(swap: Swap, own: dict[str, Any], first: int) -> None:
+def _plan_flat_weights(swap: Swap, own: dict[str, Any], new: dict[str, Any]) -> None:
     """The list of weights that an RNN module keeps, with the new ones in it."""
-    if "_flat_weights" not in own or "_flat_weights_names" not in own:
-        return
-    new = {}
-    for holder, key, _, after in swap.edits[first:]:
-        if after is not _ABSENT and (holder is own or holder is own["_parameters"]):
-            new[key] = after
-    if new:
+    if new and "_flat_weights" in own and "_flat_weights_names" in own:
         names, weights = own["_flat_weights_names"], own["_flat_weights"]
         listed = [new.get(name, weight) for name, weight in zip(names, weights)]
         swap.edits.append((own, "_flat_weights", weights, listed))
@@ -138,6 +142,8 @@ def swap_out(swap: Swap) -> None:
             del holder[name]
         for name, value in zip(names, values):
             holder[name] = value
+    # Ended once, it is ended.
+    swap.edits, swap.orders, swap.sources = [], [], []
     for node, key, now in replaced:
         node._set_str(key, now)
 

@@ -101,7 +101,7 @@ class Schema:
                 values[name] = field.default_factory()
             elif name in self.parameters:
                 missing.append(name)
-        unknown = sorted(values.keys() - self.parameters.keys() - self.fields.keys())
+        unknown = sorted([name for name in values if name not in self.parameters and name not in self.fields])
         if unknown:
             raise TypeError(
                 f"{self.owner.__name__}.__init__() got unexpected keyword arguments {unknown}. Its fields are "

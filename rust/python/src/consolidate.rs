@@ -24,7 +24,7 @@ fn views<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
 ) -> PyResult<Option<Vec<TensorView<'a>>>> {
-    let view = |leaf: &'a Bound<'py, PyAny>| match session.one_of_many(leaf)? {
+    let view = |leaf: &'a Bound<'py, PyAny>| match session.leaf(leaf)? {
         Some(view) => Ok(Some(view)),
         None => read(leaf),
     };

@@ -4,6 +4,7 @@
 mod consolidate;
 mod enter;
 mod error;
+mod home;
 mod key;
 mod memmap;
 mod rows;
@@ -42,5 +43,5 @@ mod _core {
     #[pymodule_export]
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]
-    use crate::tensor::register_plain_type;
+    use crate::tensor::{read_directly, register_plain_type};
 }

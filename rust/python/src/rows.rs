@@ -377,7 +377,7 @@ impl<'a, 'py> Column<'a, 'py> {
         leaf: &'a Bound<'py, PyAny>,
         way: Way<'_, 'py>,
     ) -> PyResult<bool> {
-        let Some(view) = session.one_of_many(leaf)? else {
+        let Some(view) = session.leaf(leaf)? else {
             return Ok(false);
         };
         let seen = Seen::of(&view);
@@ -548,7 +548,7 @@ impl<'py> Held<'py> {
             let Some(leaf) = leaf else {
                 return Ok(None);
             };
-            let Some(seen) = session.seen_of_many(leaf)? else {
+            let Some(seen) = session.seen(leaf)? else {
                 return Ok(None);
             };
             let shape = seen.layout().shape();

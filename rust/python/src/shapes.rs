@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::tensor::{Shapes, is_tensor};
+use crate::tensor::{Shapes, is_tensor, knows_types};
 
 /// For each leaf the sizes `sizes`, then those of the leaf behind its first `consumed` dimensions, as a tuple; equal
 /// neighbours share theirs. `None` where a leaf is not a plain dense CPU tensor.
@@ -22,7 +22,7 @@ pub(crate) fn regrouped<'py>(
     let mut last: Option<Bound<'py, PyTuple>> = None;
     let mut found = Vec::with_capacity(leaves.len());
     for leaf in leaves {
-        let Some(shape) = shapes.of(&leaf) else {
+        let Some(shape) = shapes.of(&leaf)? else {
             return Ok(None);
         };
         let Some(tail) = shape.get(consumed..) else {
@@ -49,13 +49,17 @@ pub(crate) fn all_fit(py: Python<'_>, values: &Bound<'_, PyList>, sizes: Vec<i64
     let Some(shapes) = Shapes::open(py)? else {
         return Ok(false);
     };
-    Ok(values
-        .iter()
-        .all(|value| is_tensor(&value) && shapes.of(&value).is_some_and(|shape| shape.starts_with(&sizes))))
+    for value in values {
+        if !is_tensor(&value) || !shapes.of(&value)?.is_some_and(|shape| shape.starts_with(&sizes)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the type of all of `values` is exactly `torch.Tensor`.
 #[pyfunction]
 pub(crate) fn all_tensors(py: Python<'_>, values: &Bound<'_, PyList>) -> PyResult<bool> {
-    Ok(Shapes::open(py)?.is_some() && values.iter().all(|value| is_tensor(&value)))
+    knows_types(py)?;
+    Ok(values.iter().all(|value| is_tensor(&value)))
 }

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyWeakrefReference};
+use pyo3::types::{PyBool, PyDict, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, Gradient, Gradients, is_same_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, Weakly, is_same_memory};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -17,6 +17,8 @@ pub(crate) struct Questions {
     grad: Attribute,
     hooks: Attribute,
     later_hooks: Attribute,
+    is_leaf: Attribute,
+    weakly: Weakly,
     /// Whether the references of a tensor's object count those that torch's own code holds.
     counts_all: bool,
 }
@@ -31,6 +33,8 @@ impl Questions {
             grad: getter("grad")?,
             hooks: getter("_backward_hooks")?,
             later_hooks: getter("_post_accumulate_grad_hooks")?,
+            is_leaf: getter("is_leaf")?,
+            weakly: Weakly::new(&parameter(py)?)?,
             counts_all: counts_all(py)?,
         })
     }
@@ -41,12 +45,17 @@ impl Questions {
         tensor: &Bound<'_, PyAny>,
         gradients: Gradients<'_>,
     ) -> PyResult<bool> {
-        match gradients.of(tensor) {
+        match gradients.of(tensor)? {
             Gradient::Never => Ok(false),
             Gradient::Wanted | Gradient::Used => Ok(true),
             Gradient::Unclear => Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true))),
         }
     }
+}
+
+/// A parameter of nothing.
+fn parameter(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("torch.nn")?.getattr("Parameter")?.call0()
 }
 
 /// Tries with a tensor that a graph holds.
@@ -96,8 +105,9 @@ impl Hasher for AddressHasher {
 pub(crate) type ByAddress<V> = HashMap<usize, V, BuildHasherDefault<AddressHasher>>;
 
 /// Parameters that were made for plain tensors, by the address of the tensor. Making one costs more than everything else
-/// that a swap does for its slot. One is kept only while it is as good as new: nobody else holds it, and it has no
-/// gradient and no hooks. It goes when its tensor goes.
+/// that a swap does for its slot. One is kept only while it is as good as new: nobody else holds it, not even weakly, its
+/// class is `Parameter`, and it has no attributes of its own, no gradient, no hooks and no history. It goes when its tensor
+/// goes.
 ///
 /// Nothing that could run Python code is done while the lock is held, dropping a spare included.
 static SPARES: Mutex<ByAddress<Spare>> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
@@ -106,6 +116,9 @@ static SPARES: Mutex<ByAddress<Spare>> = Mutex::new(HashMap::with_hasher(BuildHa
 pub(crate) struct Spare {
     tensor: Py<PyWeakrefReference>,
     pub(crate) parameter: Py<PyAny>,
+    /// The parameter's own attributes. The parameter holds it, so while nobody else does it has two references: one where
+    /// the parameter was given another one.
+    pub(crate) attributes: Py<PyDict>,
     requires_grad: bool,
 }
 
@@ -142,6 +155,10 @@ impl Spare {
         )?;
         Ok(Self {
             tensor: PyWeakrefReference::new_with(tensor, forget)?.unbind(),
+            attributes: parameter
+                .getattr(intern!(tensor.py(), "__dict__"))?
+                .cast_into()?
+                .unbind(),
             parameter: parameter.unbind(),
             requires_grad,
         })
@@ -166,7 +183,11 @@ impl Spare {
         gradients: Gradients<'_>,
     ) -> PyResult<bool> {
         let parameter = self.parameter.bind(py);
+        let attributes = self.attributes.bind(py);
         Ok(references(parameter) == 1
+            && references(attributes) == 2
+            && attributes.is_empty()
+            && questions.weakly.has_none(parameter)?
             && (questions.counts_all
                 || parameter
                     .call_method0(intern!(py, "_use_count"))?
@@ -181,17 +202,24 @@ impl Spare {
         questions: &Questions,
         gradients: Gradients<'_>,
     ) -> PyResult<bool> {
-        match gradients.of(parameter) {
+        match gradients.of(parameter)? {
             Gradient::Never => Ok(!self.requires_grad),
             Gradient::Wanted => Ok(self.requires_grad),
             Gradient::Used => Ok(false),
             Gradient::Unclear => {
+                let says = |asked: &Attribute, wanted: bool| -> PyResult<bool> {
+                    Ok(asked.get(parameter)?.is(PyBool::new(parameter.py(), wanted)))
+                };
+                // First: what is no leaf warns when it is asked for its gradient.
+                if !says(&questions.is_leaf, true)? || !says(&questions.requires_grad, self.requires_grad)? {
+                    return Ok(false);
+                }
                 for asked in [&questions.grad, &questions.hooks, &questions.later_hooks] {
                     if !asked.get(parameter)?.is_none() {
                         return Ok(false);
                     }
                 }
-                Ok(questions.requires_grad(parameter, gradients)? == self.requires_grad)
+                Ok(true)
             }
         }
     }

@@ -3,19 +3,19 @@
 //! `swap_in` walks the tensordict and the module together, checks everything and notes each slot; only then it writes.
 //! `swap_out` goes through the notes. Neither goes through `Module.__setattr__`.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyKeyError, PyRecursionError};
+use pyo3::exceptions::{PyKeyError, PyRecursionError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
+use crate::home::{Entry, Home, entries, entries_into, get, remove, reorder, set};
 use crate::spare::{ByAddress, Questions, Spare, spares};
 use crate::tensor::Gradients;
 
@@ -122,7 +122,7 @@ struct Slot {
     level: usize,
     key: Py<PyString>,
     /// The dict that holds the new value during the swap.
-    place: Py<PyDict>,
+    place: Py<PyAny>,
     /// What that dict had before.
     before: Option<Py<PyAny>>,
     /// What it gets.
@@ -134,7 +134,7 @@ struct Slot {
     /// The parameter that was made for it.
     spare: Option<Spare>,
     /// The dict that had the name before, where it is another one, and what it had.
-    moved: Option<(Py<PyDict>, Py<PyAny>)>,
+    moved: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
 impl Slot {
@@ -156,7 +156,7 @@ struct Level {
 
 /// The weights that an RNN module keeps in a list of its own.
 struct FlatWeights {
-    holder: Py<PyDict>,
+    holder: Py<PyAny>,
     before: Py<PyAny>,
     after: Py<PyList>,
 }
@@ -167,7 +167,10 @@ struct Plan {
     slots: Vec<Slot>,
     flat: Vec<FlatWeights>,
     /// Dicts that lose names for the time of the swap, with the order of their names.
-    orders: Vec<(Py<PyDict>, Vec<Py<PyAny>>)>,
+    orders: Vec<(Py<PyAny>, Vec<Py<PyAny>>)>,
+    /// From the first write to the end of the swap: how many slots, from the first, hold the new values. Where writing
+    /// failed, the next one may lack the old one.
+    written: Option<usize>,
 }
 
 /// The slots of a module that hold the values of a tensordict for a while.
@@ -179,6 +182,13 @@ pub(crate) struct Swap {
 impl Swap {
     fn take(&self) -> Option<Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The plan, for the caller alone until it is put back.
+    fn borrow(&self) -> PyResult<Plan> {
+        self.take().ok_or_else(|| {
+            PyRuntimeError::new_err("this swap is in use, by another thread or further up in this one")
+        })
     }
 
     fn put(&self, plan: Plan) {
@@ -200,6 +210,7 @@ impl Swap {
             visit.call(&slot.source)?;
             if let Some(spare) = &slot.spare {
                 visit.call(&spare.parameter)?;
+                visit.call(&spare.attributes)?;
             }
             if let Some((dict, value)) = &slot.moved {
                 visit.call(dict)?;
@@ -225,78 +236,14 @@ impl Swap {
     }
 }
 
-/// One of the dicts of a module, whose own dict is given.
-fn part<'py>(
-    module: &Bound<'py, PyAny>,
-    own: &Bound<'py, PyDict>,
-    name: &Bound<'py, PyString>,
-) -> PyResult<Bound<'py, PyDict>> {
-    match own.get_item(name)? {
-        Some(found) => Ok(found.cast_into()?),
-        None => Ok(module.getattr(name)?.cast_into()?),
-    }
-}
-
-fn own_dict<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    Ok(module
-        .getattr(intern!(module.py(), "__dict__"))?
-        .cast_into::<PyDict>()?)
-}
-
-/// A module in the walk: its dicts, each looked up when it is needed.
-struct Home<'a, 'py> {
-    module: &'a Bound<'py, PyAny>,
-    own: Bound<'py, PyDict>,
-    parameters: OnceCell<Bound<'py, PyDict>>,
-    buffers: OnceCell<Bound<'py, PyDict>>,
-    modules: OnceCell<Bound<'py, PyDict>>,
-}
-
-impl<'a, 'py> Home<'a, 'py> {
-    fn of(module: &'a Bound<'py, PyAny>) -> PyResult<Self> {
-        Ok(Self {
-            module,
-            own: own_dict(module)?,
-            parameters: OnceCell::new(),
-            buffers: OnceCell::new(),
-            modules: OnceCell::new(),
-        })
-    }
-
-    fn get<'b>(
-        &'b self,
-        cell: &'b OnceCell<Bound<'py, PyDict>>,
-        name: &Bound<'py, PyString>,
-    ) -> PyResult<&'b Bound<'py, PyDict>> {
-        if let Some(found) = cell.get() {
-            return Ok(found);
-        }
-        let found = part(self.module, &self.own, name)?;
-        Ok(cell.get_or_init(|| found))
-    }
-
-    fn parameters(&self) -> PyResult<&Bound<'py, PyDict>> {
-        self.get(&self.parameters, intern!(self.module.py(), "_parameters"))
-    }
-
-    fn buffers(&self) -> PyResult<&Bound<'py, PyDict>> {
-        self.get(&self.buffers, intern!(self.module.py(), "_buffers"))
-    }
-
-    fn modules(&self) -> PyResult<&Bound<'py, PyDict>> {
-        self.get(&self.modules, intern!(self.module.py(), "_modules"))
-    }
-}
-
 /// The fields of a node: its own dict where it is dict-backed.
-fn fields<'py>(node: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyDict>> {
+fn fields<'py>(node: &Bound<'py, PyAny>, names: &Names) -> PyResult<Bound<'py, PyAny>> {
     let py = node.py();
-    let found = if is_exact(node, &names.tensordict) {
-        node.getattr(intern!(py, "_tensordict"))?
+    if is_exact(node, &names.tensordict) {
+        node.getattr(intern!(py, "_tensordict"))
     } else {
-        node.call_method0(intern!(py, "_fields"))?
-    };
-    Ok(found.cast_into()?)
+        node.call_method0(intern!(py, "_fields"))
+    }
 }
 
 /// The walk that makes a plan.
@@ -310,10 +257,12 @@ struct Planner<'py> {
     wrap: bool,
     plan: Plan,
     seen: ByAddress<usize>,
+    /// The modules in `seen`: an address stands for one object as long as that is alive.
+    modules: Vec<Bound<'py, PyAny>>,
     /// Entries of the levels that are being walked: a dict is never read while other code may run.
-    entries: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    entries: Vec<Entry<'py>>,
     /// The own dicts of the modules that may keep a list of their weights, and their slots.
-    listed: Vec<(Bound<'py, PyDict>, Range<usize>)>,
+    listed: Vec<(Bound<'py, PyAny>, Range<usize>)>,
 }
 
 impl<'py> Planner<'py> {
@@ -340,15 +289,16 @@ impl<'py> Planner<'py> {
             return Ok(());
         }
         self.seen.insert(module.as_ptr() as usize, number);
+        self.modules.push(module.clone());
         let home = Home::of(module)?;
         let start = self.entries.len();
-        self.entries.extend(fields(node, self.names)?);
+        entries_into(&fields(node, self.names)?, &mut self.entries)?;
         let end = self.entries.len();
         for index in start..end {
             let (key, value) = self.entries[index].clone();
             let key = key.cast_into::<PyString>()?;
             if self.names.is_node(&value)? {
-                let child = home.modules()?.get_item(&key)?.filter(|child| !child.is_none());
+                let child = get(home.modules()?, &key)?.filter(|child| !child.is_none());
                 let child = child.ok_or_else(|| no_place(&key, module))?;
                 self.level(&value, &child, (number, Some(key)), depth + 1)?;
             } else {
@@ -381,7 +331,7 @@ impl<'py> Planner<'py> {
             spare: None,
             moved: None,
         };
-        if let Some(old) = parameters.get_item(key)?.filter(|_| self.preserve) {
+        if let Some(old) = get(parameters, key)?.filter(|_| self.preserve) {
             if old.is_none() && !self.names.is_parameter(value)? {
                 self.move_to(&mut slot, parameters, &home.own, old)?;
             } else {
@@ -409,11 +359,11 @@ impl<'py> Planner<'py> {
     ) -> PyResult<()> {
         let (parameters, buffers) = (home.parameters()?, home.buffers()?);
         let is_parameter = self.names.is_parameter(value)?;
-        let (had, old) = if let Some(old) = parameters.get_item(key)? {
+        let (had, old) = if let Some(old) = get(parameters, key)? {
             (parameters, old)
-        } else if let Some(old) = buffers.get_item(key)? {
+        } else if let Some(old) = get(buffers, key)? {
             (buffers, old)
-        } else if let Some(old) = home.own.get_item(key)? {
+        } else if let Some(old) = get(&home.own, key)? {
             (&home.own, old)
         } else {
             return Err(no_place(key, home.module));
@@ -434,8 +384,8 @@ impl<'py> Planner<'py> {
     fn move_to(
         &mut self,
         slot: &mut Slot,
-        had: &Bound<'py, PyDict>,
-        place: &Bound<'py, PyDict>,
+        had: &Bound<'py, PyAny>,
+        place: &Bound<'py, PyAny>,
         old: Bound<'py, PyAny>,
     ) -> PyResult<()> {
         slot.place = place.clone().unbind();
@@ -443,10 +393,10 @@ impl<'py> Planner<'py> {
             slot.before = Some(old.unbind());
             return Ok(());
         }
-        slot.before = place.get_item(&slot.key)?.map(Bound::unbind);
+        slot.before = get(place, slot.key.bind(self.py))?.map(Bound::unbind);
         slot.moved = Some((had.clone().unbind(), old.unbind()));
         if !self.plan.orders.iter().any(|(known, _)| known.is(had)) {
-            let order = had.keys().iter().map(Bound::unbind).collect();
+            let order = entries(had)?.into_iter().map(|(key, _)| key.unbind()).collect();
             self.plan.orders.push((had.clone().unbind(), order));
         }
         Ok(())
@@ -480,7 +430,7 @@ impl<'py> Planner<'py> {
     }
 
     /// Notes that the next slot is of the module with this dict.
-    fn list(&mut self, own: &Bound<'py, PyDict>) {
+    fn list(&mut self, own: &Bound<'py, PyAny>) {
         let next = self.plan.slots.len();
         match self.listed.last() {
             Some((last, slots)) if last.is(own) && slots.end == next => {}
@@ -512,10 +462,10 @@ impl<'py> Planner<'py> {
     /// The lists of weights that RNN modules keep, with the new ones in them.
     fn flat_weights(&mut self) -> PyResult<()> {
         for (own, slots) in std::mem::take(&mut self.listed) {
-            let Some(before) = own.get_item(intern!(self.py, "_flat_weights"))? else {
+            let Some(before) = get(&own, intern!(self.py, "_flat_weights"))? else {
                 continue;
             };
-            let Some(names) = own.get_item(intern!(self.py, "_flat_weights_names"))? else {
+            let Some(names) = get(&own, intern!(self.py, "_flat_weights_names"))? else {
                 continue;
             };
             let (Ok(old), Ok(names)) = (before.cast::<PyList>(), names.cast::<PyList>()) else {
@@ -556,53 +506,92 @@ fn no_place(key: &Bound<'_, PyString>, module: &Bound<'_, PyAny>) -> PyErr {
     ))
 }
 
+/// The errors of work that goes on after the first of them.
+#[derive(Default)]
+struct Faults {
+    first: Option<PyErr>,
+    others: Vec<PyErr>,
+}
+
+impl Faults {
+    fn note<T>(&mut self, done: PyResult<T>) -> Option<T> {
+        match done {
+            Ok(value) => return Some(value),
+            Err(error) if self.first.is_none() => self.first = Some(error),
+            Err(error) => self.others.push(error),
+        }
+        None
+    }
+
+    /// Raises the first error; the others are notes of it, where Python has such.
+    fn finish(self, py: Python<'_>) -> PyResult<()> {
+        let Some(first) = self.first else { return Ok(()) };
+        for other in self.others {
+            let note = format!("and then, while the rest was put back: {other}");
+            let _ = first.value(py).call_method1(intern!(py, "add_note"), (note,));
+        }
+        Err(first)
+    }
+}
+
 impl Plan {
-    fn write(&self, py: Python<'_>) -> PyResult<()> {
-        for slot in &self.slots {
+    fn write(&mut self, py: Python<'_>) -> PyResult<()> {
+        for (index, slot) in self.slots.iter().enumerate() {
+            self.written = Some(index);
             if let Some((dict, _)) = &slot.moved {
                 remove(dict.bind(py), slot.key.bind(py))?;
             }
-            slot.place.bind(py).set_item(&slot.key, &slot.after)?;
+            set(slot.place.bind(py), slot.key.bind(py), slot.after.bind(py))?;
         }
+        self.written = Some(self.slots.len());
         for flat in &self.flat {
-            flat.holder
-                .bind(py)
-                .set_item(intern!(py, "_flat_weights"), &flat.after)?;
+            set(
+                flat.holder.bind(py),
+                intern!(py, "_flat_weights"),
+                flat.after.bind(py),
+            )?;
         }
         Ok(())
     }
 
-    /// Puts back what was there. What the module got meanwhile in place of a value goes to the tensordict.
-    fn restore(&mut self, py: Python<'_>, names: &Names) -> PyResult<()> {
-        for flat in self.flat.drain(..) {
-            flat.holder
-                .bind(py)
-                .set_item(intern!(py, "_flat_weights"), &flat.before)?;
+    /// Puts back what was there, all that can be, whatever fails. What the module got meanwhile in place of a value goes to
+    /// the tensordict. What leaves the module is let go when all is done: its end may run code of a program.
+    fn restore(&mut self, py: Python<'_>, names: &Names, faults: &mut Faults) {
+        let Some(written) = self.written.take() else {
+            return;
+        };
+        let (flat, orders) = (std::mem::take(&mut self.flat), std::mem::take(&mut self.orders));
+        for flat in &flat {
+            faults.note(set(
+                flat.holder.bind(py),
+                intern!(py, "_flat_weights"),
+                flat.before.bind(py),
+            ));
         }
         let mut replaced = Vec::new();
-        for (index, slot) in self.slots.iter().enumerate().rev() {
+        for (index, slot) in self.slots.iter().enumerate().take(written + 1).rev() {
             let (place, key) = (slot.place.bind(py), slot.key.bind(py));
-            let now = place.get_item(key)?;
-            match &slot.before {
-                Some(before) => place.set_item(key, before)?,
-                None => remove(place, key)?,
-            }
+            let now = faults.note(get(place, key)).flatten();
+            faults.note(match &slot.before {
+                Some(before) => set(place, key, before.bind(py)),
+                None => remove(place, key),
+            });
             if let Some((dict, value)) = &slot.moved {
-                dict.bind(py).set_item(key, value)?;
+                faults.note(set(dict.bind(py), key, value.bind(py)));
             }
-            if let Some(now) = now.filter(|now| !now.is(&slot.after)) {
+            if let Some(now) = now.filter(|now| index < written && !now.is(&slot.after)) {
                 replaced.push((index, now));
             }
         }
-        for (dict, order) in self.orders.drain(..) {
-            reorder(dict.bind(py), &order)?;
+        for (dict, order) in &orders {
+            faults.note(reorder(dict.bind(py), order));
         }
-        for (index, now) in replaced.into_iter().rev() {
-            if names.is_tensor(&now)? {
-                self.write_back(py, names, index, &now)?;
+        for (index, now) in replaced.iter().rev() {
+            if faults.note(names.is_tensor(now)) == Some(true) {
+                faults.note(self.write_back(py, names, *index, now));
             }
         }
-        self.keep_spares(py, names)
+        faults.note(self.keep_spares(py, names));
     }
 
     fn write_back(
@@ -615,7 +604,7 @@ impl Plan {
         let slot = &self.slots[index];
         let node = self.levels[slot.level].node.bind(py);
         if is_exact(node, &names.tensordict) {
-            fields(node, names)?.set_item(&slot.key, value)
+            set(&fields(node, names)?, slot.key.bind(py), value)
         } else {
             node.call_method1(intern!(py, "set"), (&slot.key, value))
                 .map(drop)
@@ -625,20 +614,21 @@ impl Plan {
     /// Keeps the parameters that were made and that nobody has used.
     fn keep_spares(&mut self, py: Python<'_>, names: &Names) -> PyResult<()> {
         let gradients = Gradients::open(py)?;
-        let mut kept = Vec::with_capacity(self.slots.len());
         for slot in &mut self.slots {
-            let Some(spare) = slot.spare.take() else { continue };
+            let Some(spare) = &slot.spare else { continue };
             // From here on the spare holds the only reference that is known.
             slot.after = slot.source.clone_ref(py);
-            if spare.is_pristine(py, &names.questions, gradients)? {
-                kept.push((slot.source.as_ptr() as usize, spare));
+            if !spare.is_pristine(py, &names.questions, gradients)? {
+                slot.spare = None;
             }
         }
         let mut replaced = Vec::new();
         {
             let mut spares = spares();
-            for (address, spare) in kept {
-                replaced.extend(spares.insert(address, spare));
+            for slot in &mut self.slots {
+                if let Some(spare) = slot.spare.take() {
+                    replaced.extend(spares.insert(slot.source.as_ptr() as usize, spare));
+                }
             }
         }
         drop(replaced);
@@ -671,36 +661,6 @@ impl Plan {
     }
 }
 
-fn remove(dict: &Bound<'_, PyDict>, key: &Bound<'_, PyString>) -> PyResult<()> {
-    if dict.contains(key)? {
-        dict.del_item(key)
-    } else {
-        Ok(())
-    }
-}
-
-/// Brings the names of a dict into an earlier order; names that came later follow.
-fn reorder(dict: &Bound<'_, PyDict>, order: &[Py<PyAny>]) -> PyResult<()> {
-    for key in order {
-        if let Some(value) = dict.get_item(key)? {
-            dict.del_item(key)?;
-            dict.set_item(key, value)?;
-        }
-    }
-    let py = dict.py();
-    let later: Vec<_> = dict
-        .iter()
-        .filter(|(key, _)| !order.iter().any(|known| known.is(key)))
-        .collect();
-    for (key, value) in later {
-        if !order.iter().any(|known| known.bind(py).eq(&key).unwrap_or(false)) {
-            dict.del_item(&key)?;
-            dict.set_item(&key, value)?;
-        }
-    }
-    Ok(())
-}
-
 /// Puts the leaves of a tensordict into a module and notes what was there. Nothing is written unless all has a place.
 ///
 /// With `preserve` parameters stay parameters (plain tensors without a graph are wrapped) and buffers stay buffers.
@@ -716,6 +676,7 @@ pub(crate) fn swap_in(node: &Bound<'_, PyAny>, module: &Bound<'_, PyAny>, preser
         wrap: names.functorch_level.bind(py).call0()?.is_none(),
         plan: Plan::default(),
         seen: HashMap::with_capacity_and_hasher(128, BuildHasherDefault::new()),
+        modules: Vec::new(),
         entries: Vec::new(),
         listed: Vec::new(),
     };
@@ -723,9 +684,10 @@ pub(crate) fn swap_in(node: &Bound<'_, PyAny>, module: &Bound<'_, PyAny>, preser
     planner.wrap_values()?;
     planner.flat_weights()?;
     let mut plan = planner.plan;
-    if let Err(error) = plan.write(py) {
-        plan.restore(py, names)?;
-        return Err(error);
+    let mut faults = Faults::default();
+    if faults.note(plan.write(py)).is_none() {
+        plan.restore(py, names, &mut faults);
+        faults.finish(py)?;
     }
     Ok(Swap {
         plan: Mutex::new(Some(plan)),
@@ -735,21 +697,20 @@ pub(crate) fn swap_in(node: &Bound<'_, PyAny>, module: &Bound<'_, PyAny>, preser
 /// Puts back what the module had, also where entries were replaced or removed meanwhile.
 #[pyfunction]
 pub(crate) fn swap_out(py: Python<'_>, swap: &Swap) -> PyResult<()> {
-    let Some(mut plan) = swap.take() else {
-        return Ok(());
-    };
-    let done = plan.restore(py, Names::get(py)?);
+    let names = Names::get(py)?;
+    let mut plan = swap.borrow()?;
+    let mut faults = Faults::default();
+    plan.restore(py, names, &mut faults);
     swap.put(plan);
-    done
+    faults.finish(py)
 }
 
 /// The values that the module had, as the fields of a tensordict with the tree of the one that was swapped in.
 #[pyfunction]
 pub(crate) fn swap_values<'py>(py: Python<'py>, swap: &Swap) -> PyResult<Bound<'py, PyDict>> {
-    let Some(plan) = swap.take() else {
-        return Ok(PyDict::new(py));
-    };
-    let values = plan.old_values(py, Names::get(py)?);
+    let names = Names::get(py)?;
+    let plan = swap.borrow()?;
+    let values = plan.old_values(py, names);
     swap.put(plan);
     values
 }
@@ -761,38 +722,52 @@ pub(crate) fn module_fields<'py>(
     module: &Bound<'py, PyAny>,
     filter_empty: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    below(module, Names::get(module.py())?, filter_empty, 0)
+    let walk = FieldsWalk {
+        names: Names::get(module.py())?,
+        filter_empty,
+    };
+    walk.below(module, &mut Vec::new(), 0)
 }
 
-fn below<'py>(
-    module: &Bound<'py, PyAny>,
-    names: &Names,
+/// The walk through a module and those in it.
+struct FieldsWalk<'py> {
+    names: &'py Names,
     filter_empty: bool,
-    depth: usize,
-) -> PyResult<Bound<'py, PyDict>> {
-    if depth > DEEPEST {
-        return Err(PyRecursionError::new_err(format!(
-            "modules are nested more than {DEEPEST} deep"
-        )));
-    }
-    let home = Home::of(module)?;
-    let fields = PyDict::new(module.py());
-    for dict in [home.parameters()?, home.buffers()?] {
-        for (key, value) in dict {
+}
+
+impl<'py> FieldsWalk<'py> {
+    /// The fields of one module; `entries` is left as it was.
+    fn below(
+        &self,
+        module: &Bound<'py, PyAny>,
+        entries: &mut Vec<Entry<'py>>,
+        depth: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        if depth > DEEPEST {
+            return Err(too_deep());
+        }
+        let home = Home::of(module)?;
+        let fields = PyDict::new(module.py());
+        let start = entries.len();
+        entries_into(home.parameters()?, entries)?;
+        entries_into(home.buffers()?, entries)?;
+        for (key, value) in entries.drain(start..) {
             if !value.is_none() {
                 fields.set_item(key, value)?;
             }
         }
-    }
-    let children: Vec<_> = home.modules()?.iter().collect();
-    for (key, child) in children {
-        if child.is_none() {
-            continue;
+        entries_into(home.modules()?, entries)?;
+        for index in start..entries.len() {
+            let (key, child) = entries[index].clone();
+            if child.is_none() {
+                continue;
+            }
+            let inner = self.below(&child, entries, depth + 1)?;
+            if !(self.filter_empty && inner.is_empty()) {
+                fields.set_item(key, self.names.node(&inner)?)?;
+            }
         }
-        let inner = below(&child, names, filter_empty, depth + 1)?;
-        if !(filter_empty && inner.is_empty()) {
-            fields.set_item(key, names.node(&inner)?)?;
-        }
+        entries.truncate(start);
+        Ok(fields)
     }
-    Ok(fields)
 }

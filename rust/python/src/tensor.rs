@@ -10,9 +10,12 @@
 )]
 
 mod attribute;
+mod check;
 mod direct;
 mod grip;
 mod make;
+mod object;
+mod room;
 mod seen;
 mod session;
 
@@ -22,7 +25,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyImportError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -32,9 +35,10 @@ use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 
 pub(crate) use self::attribute::Attribute;
 pub(crate) use self::direct::Gradient;
-use self::direct::{Direct, Places};
+use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
+pub(crate) use self::object::Weakly;
 pub(crate) use self::seen::Seen;
 pub(crate) use self::session::Session;
 
@@ -114,6 +118,44 @@ impl DlTensor {
             _ => None,
         }
     }
+
+    /// Whether both are the same memory of one device, seen in one way.
+    ///
+    /// # Safety
+    /// As for [`Self::dims`], of both.
+    unsafe fn is_as(&self, other: &Self) -> bool {
+        let first = |raw: &Self| {
+            raw.data
+                .addr()
+                .wrapping_add(usize::try_from(raw.byte_offset).unwrap_or(0))
+        };
+        // SAFETY: as the caller promises.
+        let (Some(dims), Some(others)) = (unsafe { (self.dims(), other.dims()) }) else {
+            return false;
+        };
+        first(self) == first(other)
+            && self.code == other.code
+            && self.device_kind == other.device_kind
+            && self.device_index == other.device_index
+            && dims == others
+    }
+
+    /// All of it, for a message.
+    ///
+    /// # Safety
+    /// As for [`Self::dims`].
+    unsafe fn describe(&self) -> String {
+        // SAFETY: as the caller promises.
+        let (shape, strides) = unsafe { self.dims() }.unwrap_or_default();
+        format!(
+            "address {:#x} + {}, shape {shape:?}, strides {strides:?}, {:?}, device {}:{}",
+            self.data.addr(),
+            self.byte_offset,
+            self.code,
+            self.device_kind,
+            self.device_index
+        )
+    }
 }
 
 /// `DLPackExchangeAPI` of dlpack.h, version 1. The functions that are not called have no signature here.
@@ -179,13 +221,27 @@ pub(crate) fn once<'a, T>(
 
 impl Torch {
     fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
-        once(&TORCH, py, || Self::load(py)).map(Option::as_ref)
+        once(&TORCH, py, || Self::find(py)).map(Option::as_ref)
+    }
+
+    /// `None` also where this torch has another name for anything that is looked up.
+    fn find(py: Python<'_>) -> PyResult<Option<Self>> {
+        Self::load(py).or_else(|error| {
+            let is_renamed = error.is_instance_of::<PyAttributeError>(py)
+                || error.is_instance_of::<PyImportError>(py)
+                || error.is_instance_of::<PyTypeError>(py);
+            if is_renamed { Ok(None) } else { Err(error) }
+        })
     }
 
     /// `None` where this torch has no exchange functions of a version known here.
     fn load(py: Python<'_>) -> PyResult<Option<Self>> {
         let torch = py.import(intern!(py, "torch"))?;
         let tensor = torch.getattr("Tensor")?.cast_into::<PyType>()?;
+        let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
+        for kind in [&tensor, &parameter] {
+            register(kind);
+        }
         let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else {
             return Ok(None);
         };
@@ -215,13 +271,6 @@ impl Torch {
             .getattr("_dynamo")
             .and_then(|d| d.getattr("guards")?.getattr("_empty_strided_cpu"));
         let forward_ad = py.import("torch.autograd.forward_ad")?.dict();
-        let types = [
-            tensor.clone(),
-            torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?,
-        ];
-        for kind in &types {
-            register(kind);
-        }
         Ok(Some(Self {
             borrow,
             requires_grad,
@@ -420,11 +469,7 @@ pub(crate) struct Like {
     ndim: i32,
     shape: [i64; MAX_DIMS],
     strides: [i64; MAX_DIMS],
-    item: usize,
     span: usize,
-    /// Whether the memory of such a tensor, if it lies at an even element, is its values as they stand, whatever torch
-    /// has to say besides.
-    sure: bool,
     /// [`Code::is_discrete`].
     discrete: bool,
 }
@@ -442,11 +487,7 @@ impl Like {
             ndim: i32::try_from(layout.shape().len()).ok()?,
             shape: [0; MAX_DIMS],
             strides: [0; MAX_DIMS],
-            item,
             span,
-            sure: !strides_could_be_negative(layout)
-                && !view.code.is_ambiguous()
-                && view.code.kind != COMPLEX,
             discrete: view.code.is_discrete(),
         };
         for (to, size) in like.shape.iter_mut().zip(layout.shape()) {
@@ -479,6 +520,11 @@ pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorVi
     }
 }
 
+/// Looks torch up, for [`is_tensor`].
+pub(crate) fn knows_types(py: Python<'_>) -> PyResult<()> {
+    Torch::get(py).map(drop)
+}
+
 /// Whether the type of `object` is exactly `torch.Tensor`; torch must have been looked up.
 pub(crate) fn is_tensor(object: &Bound<'_, PyAny>) -> bool {
     PLAIN[0].load(Ordering::Acquire) == object.get_type_ptr()
@@ -486,6 +532,7 @@ pub(crate) fn is_tensor(object: &Bound<'_, PyAny>) -> bool {
 
 /// The shapes of plain dense CPU tensors.
 pub(crate) struct Shapes<'py> {
+    torch: &'py Torch,
     places: &'py Places,
 }
 
@@ -495,22 +542,28 @@ impl<'py> Shapes<'py> {
         let Some(torch) = Torch::get(py)? else {
             return Ok(None);
         };
-        Ok(torch.places(py)?.map(|places| Self { places }))
+        Ok(torch.places(py)?.map(|places| Self { torch, places }))
     }
 
     /// The sizes of `object`; `None` where it is not a plain dense CPU tensor.
     #[inline]
-    pub(crate) fn of<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<&'a [i64]> {
+    pub(crate) fn of<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a [i64]>> {
         if !is_plain_type(object) {
-            return None;
+            return Ok(None);
         }
-        // SAFETY: [gil] [no-python] the object's type is `torch.Tensor` or a subclass, and it is alive for `'a`; a thread that resizes it
-        // in place meanwhile changes the sizes where they stand, of which there are at most five.
-        unsafe {
-            let direct = self.places.read(object.as_ptr().cast_const().cast())?;
-            let ndim = usize::try_from(direct.raw.ndim).ok()?;
-            Some(std::slice::from_raw_parts(direct.raw.shape, ndim))
+        // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
+        let Some(direct) = (unsafe { self.places.read(direct::address(object)) }) else {
+            return Ok(None);
+        };
+        if self.places.checked {
+            self.torch.check(object, &direct)?;
         }
+        let ndim = usize::try_from(direct.raw.ndim).unwrap_or(0);
+        // SAFETY: [alive] it is alive for `'a`; a thread that resizes it in place meanwhile changes the sizes where they
+        // stand, of which there are at most five.
+        Ok(Some(unsafe {
+            std::slice::from_raw_parts(direct.raw.shape, ndim)
+        }))
     }
 }
 
@@ -521,20 +574,12 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
         return Ok(false);
     };
     let (Some(Borrowed { raw: first, .. }), Some(Borrowed { raw: second, .. })) =
-        (torch.borrow(one), torch.borrow(two))
+        (torch.borrow(one)?, torch.borrow(two)?)
     else {
         return Ok(false);
     };
     // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
-    let (Some(first_dims), Some(second_dims)) = (unsafe { (first.dims(), second.dims()) }) else {
-        return Ok(false);
-    };
-    Ok(first_dims == second_dims
-        && first.data == second.data
-        && first.byte_offset == second.byte_offset
-        && first.code == second.code
-        && first.device_kind == second.device_kind
-        && first.device_index == second.device_index)
+    Ok(unsafe { first.is_as(&second) })
 }
 
 /// What a tensor says of itself.
@@ -557,45 +602,53 @@ impl<'py> Gradients<'py> {
     }
 
     /// What `object` says, as far as that is known without asking torch.
-    #[inline]
-    pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> Gradient {
-        match self.0 {
-            // SAFETY: [gil] an object of a plain type is a tensor, and it is alive.
-            Some(places) if is_plain_type(object) => unsafe {
-                places.gradient(object.as_ptr().cast_const().cast())
-            },
-            _ => Gradient::Unclear,
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a handful of loads, twice for each slot of a swap"
+    )]
+    pub(crate) fn of(self, object: &Bound<'_, PyAny>) -> PyResult<Gradient> {
+        let Some(places) = self.0 else {
+            return Ok(Gradient::Unclear);
+        };
+        if !is_plain_type(object) {
+            return Ok(Gradient::Unclear);
         }
+        // SAFETY: [gil] an object of a plain type is a tensor, and it is alive.
+        let says = || unsafe { places.gradient(direct::address(object)) };
+        let found = says();
+        if places.checked {
+            check::gradient(object, found, says)?;
+        }
+        Ok(found)
     }
 }
 
 impl Torch {
     /// What `object` says of itself: `None` where its type is not plain or it has no memory of its own.
     #[inline]
-    fn borrow(&self, object: &Bound<'_, PyAny>) -> Option<Borrowed> {
+    fn borrow(&self, object: &Bound<'_, PyAny>) -> PyResult<Option<Borrowed>> {
         if !is_plain_type(object) {
-            return None;
+            return Ok(None);
         }
         if let Some(Some(places)) = self.places.get() {
             // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
-            if let Some(Direct { raw, no_grad }) = unsafe { places.read(object.as_ptr().cast_const().cast()) }
-            {
-                return Some(Borrowed {
-                    raw,
+            if let Some(direct) = unsafe { places.read(direct::address(object)) } {
+                if places.checked {
+                    self.check(object, &direct)?;
+                }
+                return Ok(Some(Borrowed {
+                    raw: direct.raw,
                     literal: true,
-                    no_grad,
-                });
+                    no_grad: direct.no_grad,
+                }));
             }
         }
-        self.exchange(object).map(|raw| Borrowed {
+        Ok(self.exchange(object).map(|raw| Borrowed {
             raw,
             literal: false,
             no_grad: false,
-        })
-    }
-
-    fn reads_directly(&self) -> bool {
-        matches!(self.places.get(), Some(Some(_)))
+        }))
     }
 
     /// What torch's exchange function says of `object`, whose type must be plain.
@@ -612,32 +665,32 @@ impl Torch {
         None
     }
 
-    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python.
+    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python, unless it
+    /// is asked both ways.
     #[inline]
-    fn look<'a>(&self, object: &'a Bound<'_, PyAny>) -> Option<TensorView<'a>> {
-        let borrowed = self.borrow(object)?;
+    fn look<'a>(&self, object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+        let Some(borrowed) = self.borrow(object)? else {
+            return Ok(None);
+        };
         let code = borrowed.raw.code;
         if borrowed.raw.device_kind != CPU || code.lanes != 1 || code.bits % 8 != 0 {
-            return None;
+            return Ok(None);
         }
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
-        let (shape, strides) = unsafe { borrowed.raw.dims() }?;
-        TensorView::checked(&borrowed, shape, strides)
+        let dims = unsafe { borrowed.raw.dims() };
+        Ok(dims.and_then(|(shape, strides)| TensorView::checked(&borrowed, shape, strides)))
     }
 
-    /// The memory of `object`. With `certain`, the lazy sign is asked for; without, only where the layout leaves it
-    /// open (see [`could_be_negative`]).
+    /// The memory of `object`. Without `certain` it is not asked for a lazy sign, which one that was just made has not.
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        let Some(view) = self.look(object) else {
+        let Some(view) = self.look(object)? else {
             return Ok(None);
         };
         if view.literal {
             return Ok(Some(view));
         }
         let code = view.code;
-        // Where most tensors are read directly, this one is of a rare kind.
-        let unsure = certain || self.reads_directly() || could_be_negative(&view);
-        Ok(self.is_literal(object, code, unsure)?.then_some(view))
+        Ok(self.is_literal(object, code, certain)?.then_some(view))
     }
 
     /// Whether the memory of a tensor of dtype `code` is its values as they stand: not numbers of less than a byte, and no
@@ -668,15 +721,12 @@ impl Torch {
     }
 }
 
-/// Whether the layout allows that the tensor is a view with the lazy sign set. Such a view is the imaginary part of a
-/// conjugated complex tensor, so it lies at an odd element and all its strides are even, and so do its own views. A
-/// tensor at an even element with an odd stride is none, and most tensors are such.
-fn could_be_negative(view: &TensorView<'_>) -> bool {
-    // Items are of 1, 2, 4, 8 or 16 bytes.
-    view.data.addr() & view.layout.item() != 0 || strides_could_be_negative(&view.layout)
-}
-
-fn strides_could_be_negative(layout: &Layout) -> bool {
-    let mut dims = layout.shape().iter().zip(layout.strides());
-    dims.all(|(size, stride)| *size < 2 || (stride / layout.item()) % 2 == 0)
+/// What of a plain tensor is read through torch's own fields: "memory"; whether it has ever had to do with a gradient,
+/// "history"; whether it has one, "gradient".
+#[pyfunction]
+pub(crate) fn read_directly(py: Python<'_>) -> PyResult<Vec<&'static str>> {
+    let Some(torch) = Torch::get(py)? else {
+        return Ok(Vec::new());
+    };
+    Ok(torch.places(py)?.map(Places::facts).unwrap_or_default())
 }

@@ -4,24 +4,35 @@
 //! many small leaves costs. The same facts are six loads from the tensor object. Their places are private to torch, so
 //! none is assumed: [`Places::find`] looks for them in tensors whose addresses, sizes, dtype, gradient and dispatch keys
 //! Python tells, wants exactly one place for each, then compares what it reads of several dozen other tensors with what
-//! the exchange function says of them. Any doubt, and tensors are read through the exchange functions alone, as they are
-//! where `TD_DIRECT_READS=0` is set. The places cannot change afterwards: they are compiled into the torch that is loaded.
+//! the exchange function says of them. Any doubt, and tensors are read through the exchange functions alone. The places
+//! cannot change afterwards: they are compiled into the torch that is loaded.
 //!
 //! Only tensors whose dispatch keys are those of a dense CPU tensor, neither lazily negated or conjugated nor wrapped by a
 //! transform, are read so; all others fail that one comparison.
+//!
+//! The rules that the unsafe blocks name:
+//!
+//! - \[gil\] The interpreter lock is held, and no Python code runs between the reading of an address and its use: the
+//!   functions that read call nothing.
+//! - \[bounds\] The load lies within the object: a Python object has the size that its type states, the objects of torch
+//!   the size that the allocator states ([`super::room`]).
+//! - \[probed\] The place was found and proved in tensors of the torch that is loaded.
+//! - \[alive\] The object is kept by the tensor, and the tensor by the caller: the implementation as long as the tensor,
+//!   the storage and what autograd knows as long as the implementation. A thread that exchanges the storage of a tensor in
+//!   place while it is read breaks this, as it breaks any operation of torch.
+//! - \[word\] A word is loaded as a whole, atomically, so that a thread of autograd that writes a gradient meanwhile, which
+//!   needs no interpreter lock, leaves the word before or the word after. What is not kept alive by a rule above is
+//!   compared and never followed.
 #![allow(unsafe_code, reason = "fields of torch's tensor objects are read by address")]
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::room::room;
 use super::{CPU, Code, DlTensor};
 
-/// No field that is looked for lies behind this many words of a tensor's implementation, which has 22 in torch 2.15.
-const IMPL_WORDS: usize = 22;
-/// The same for a storage's implementation.
-const STORAGE_WORDS: usize = 7;
-/// The same for what autograd knows of a tensor, in bytes.
-const AUTOGRAD_BYTES: usize = 136;
 /// Sizes, then strides, are kept inside the object up to this many dimensions.
 const INLINE_DIMS: usize = 5;
 /// Numbers that torch gives dtypes are below this.
@@ -31,6 +42,7 @@ const SHAPE: [usize; 3] = [3, 5, 7];
 const STRIDES: [usize; 3] = [701, 131, 17];
 const OFFSET: usize = 1009;
 const ELEMENTS: usize = 4000;
+const WORD: usize = size_of::<usize>();
 
 /// Names of the dtypes that are told apart, each of whole bytes.
 const NAMES: [&str; 17] = [
@@ -58,9 +70,9 @@ const NAMES: [&str; 17] = [
 /// # Safety
 /// The object must be alive and have that many words.
 #[inline]
-unsafe fn word(object: *const usize, at: usize) -> usize {
-    // SAFETY: as the caller promises.
-    unsafe { object.add(at).read() }
+pub(super) unsafe fn word(object: *const usize, at: usize) -> usize {
+    // SAFETY: [word] as the caller promises.
+    unsafe { AtomicUsize::from_ptr(object.add(at).cast_mut()).load(Ordering::Relaxed) }
 }
 
 /// The places, in words unless it says otherwise.
@@ -69,7 +81,7 @@ pub(super) struct Places {
     implementation: usize,
     /// In the implementation: the storage, what autograd knows, the number of dimensions, the offset, the dispatch keys.
     storage: usize,
-    autograd: usize,
+    autograd: Option<usize>,
     dims: usize,
     offset: usize,
     keys: usize,
@@ -83,6 +95,8 @@ pub(super) struct Places {
     codes: [Option<Code>; DTYPES],
     /// Places that have to do with a gradient, if they were found.
     gradient: Option<GradientPlaces>,
+    /// Whether all that is read is compared with what torch says.
+    pub(super) checked: bool,
 }
 
 /// Places of what has to do with a gradient.
@@ -117,7 +131,7 @@ pub(super) struct Direct {
 }
 
 /// The object of a tensor, as an address.
-fn address(tensor: &Bound<'_, PyAny>) -> *const usize {
+pub(super) fn address(tensor: &Bound<'_, PyAny>) -> *const usize {
     tensor.as_ptr().cast_const().cast()
 }
 
@@ -133,9 +147,22 @@ fn only(mut found: impl Iterator<Item = usize>) -> Option<usize> {
 /// Makes the tensors that are looked at.
 struct Probes<'py> {
     torch: Bound<'py, PyModule>,
+    /// How many words the implementation of each tensor has.
+    words: usize,
 }
 
 impl<'py> Probes<'py> {
+    /// `None` where it cannot be proved how large the implementation of a tensor is.
+    fn new(py: Python<'py>) -> PyResult<Option<Self>> {
+        let mut probes = Self {
+            torch: py.import("torch")?,
+            words: 0,
+        };
+        let found = room(|| number(&probes.tensor(&[3, 2], "float32")?, "_cdata"))?;
+        probes.words = found.unwrap_or(0) / WORD;
+        Ok((probes.words > 2 * INLINE_DIMS).then_some(probes))
+    }
+
     fn tensor(&self, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = self.torch.py();
         let options = PyDict::new(py);
@@ -162,11 +189,23 @@ impl<'py> Probes<'py> {
     }
 }
 
-/// The words of the implementation of a tensor.
-fn words(tensor: &Bound<'_, PyAny>) -> PyResult<[usize; IMPL_WORDS]> {
-    let implementation = number(tensor, "_cdata")? as *const usize;
-    // SAFETY: torch says where the implementation is, which lives as long as the tensor.
-    Ok(std::array::from_fn(|at| unsafe { word(implementation, at) }))
+/// The words of an object.
+///
+/// # Safety
+/// The object must be alive and have that many words.
+unsafe fn words_of(object: usize, count: usize) -> Vec<usize> {
+    let object = std::ptr::with_exposed_provenance(object);
+    // SAFETY: as the caller promises.
+    (0..count).map(|at| unsafe { word(object, at) }).collect()
+}
+
+impl Probes<'_> {
+    /// The words of the implementation of a tensor.
+    fn words(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+        let implementation = number(tensor, "_cdata")?;
+        // SAFETY: [gil] [bounds] [alive] torch says where the implementation is.
+        Ok(unsafe { words_of(implementation, self.words) })
+    }
 }
 
 impl Places {
@@ -177,18 +216,25 @@ impl Places {
         py: Python<'_>,
         known: impl Fn(&Bound<'_, PyAny>) -> Option<DlTensor>,
     ) -> PyResult<Option<Self>> {
-        if std::env::var_os("TD_DIRECT_READS").is_some_and(|set| set == "0") {
+        let mode = py
+            .import("tensordict._kernel.settings")?
+            .getattr("direct_reads")?
+            .call0()?;
+        let mode: &str = mode.extract()?;
+        if mode == "off" {
             return Ok(None);
         }
-        let probes = Probes {
-            torch: py.import("torch")?,
+        let Some(probes) = Probes::new(py)? else {
+            return Ok(None);
         };
         let Some(mut places) = Self::search(&probes, &known)? else {
             return Ok(None);
         };
-        if !places.follows(&probes)? {
-            places.gradient = None;
+        places.checked = mode == "check";
+        if !places.tells_kinds(&probes)? {
+            return Ok(None);
         }
+        places.find_gradient(&probes);
         for dtype in NAMES {
             for shape in [&[][..], &[6], &[0, 2], &[2, 1, 3, 1, 2], &[1, 1, 1, 1, 1, 2]] {
                 let tensor = probes.tensor(shape, dtype)?;
@@ -203,11 +249,60 @@ impl Places {
         Ok(Some(places))
     }
 
+    /// Names of what is read.
+    pub(super) fn facts(&self) -> Vec<&'static str> {
+        let found = [
+            ("memory", true),
+            ("history", self.autograd.is_some()),
+            ("gradient", self.gradient.is_some()),
+        ];
+        found
+            .into_iter()
+            .filter(|(_, is)| *is)
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// Whether the dispatch keys are read right of tensors of several kinds, and only plain ones have those of a plain one.
+    fn tells_kinds(&self, probes: &Probes<'_>) -> PyResult<bool> {
+        let plain = [probes.tensor(&[2], "bool")?, probes.strided("float64")?];
+        let complex = probes.tensor(&[2, 2], "complex64")?;
+        let others = [
+            complex.call_method0("conj")?,
+            complex.call_method0("conj")?.getattr("imag")?,
+            probes.tensor(&[2], "float32")?.call_method1("to", ("meta",))?,
+            probes.tensor(&[2], "float32")?.call_method0("to_sparse")?,
+        ];
+        let mut right = true;
+        for (tensor, is_plain) in plain
+            .iter()
+            .map(|t| (t, true))
+            .chain(others.iter().map(|t| (t, false)))
+        {
+            let wanted = probes.keys(tensor)?;
+            right = right && probes.words(tensor)?[self.keys] == wanted && (wanted == self.plain) == is_plain;
+        }
+        Ok(right)
+    }
+
+    /// Looks for what has to do with a gradient; where that cannot be searched, or does not follow what is done to a
+    /// tensor, torch is asked for it.
+    fn find_gradient(&mut self, probes: &Probes<'_>) {
+        let Ok(Some(autograd)) = autograd(probes) else {
+            return;
+        };
+        self.autograd = Some(autograd);
+        self.gradient = GradientPlaces::find(probes, autograd).unwrap_or_default();
+        if !matches!(self.follows(probes), Ok(true)) {
+            self.gradient = None;
+        }
+    }
+
     /// Whether what is read of a gradient follows what is done to a tensor.
     fn follows(&self, probes: &Probes<'_>) -> PyResult<bool> {
         let py = probes.torch.py();
         let tensor = probes.tensor(&[4], "float64")?;
-        // SAFETY: a tensor, just made.
+        // SAFETY: [gil] a tensor, just made.
         let says = |wanted: Gradient| unsafe { self.gradient(address(&tensor)) } == wanted;
         let never = says(Gradient::Never);
         tensor.call_method1("requires_grad_", (true,))?;
@@ -227,22 +322,13 @@ impl Places {
         known: impl Fn(&Bound<'_, PyAny>) -> Option<DlTensor>,
     ) -> bool {
         let Some(wanted) = known(tensor) else { return false };
-        // SAFETY: a tensor, just made.
+        // SAFETY: [gil] a tensor, just made.
         let Some(direct) = (unsafe { self.read(address(tensor)) }) else {
             return usize::try_from(wanted.ndim).is_ok_and(|ndim| ndim > INLINE_DIMS);
         };
         let found = direct.raw;
-        // SAFETY: both were read of a tensor that is alive.
-        let same_dims = unsafe { found.dims() == wanted.dims() };
-        let first = |raw: &DlTensor| {
-            raw.data
-                .addr()
-                .wrapping_add(usize::try_from(raw.byte_offset).unwrap_or(0))
-        };
-        same_dims
-            && first(&found) == first(&wanted)
-            && found.code == wanted.code
-            && found.device_kind == wanted.device_kind
+        // SAFETY: [gil] [alive] both were read of a tensor that is alive.
+        unsafe { found.is_as(&wanted) }
     }
 
     fn search(
@@ -250,19 +336,16 @@ impl Places {
         known: impl Fn(&Bound<'_, PyAny>) -> Option<DlTensor>,
     ) -> PyResult<Option<Self>> {
         let strided = probes.strided("float32")?;
-        let (found, plain) = (words(&strided)?, probes.keys(&strided)?);
+        let (found, plain) = (probes.words(&strided)?, probes.keys(&strided)?);
         let storage = strided.call_method0("untyped_storage")?;
-        let place = |wanted: usize| only((0..IMPL_WORDS).filter(|at| found[*at] == wanted));
+        let place = |wanted: usize| only((0..found.len()).filter(|at| found[*at] == wanted));
         let sizes: [usize; 4] = [SHAPE.len(), SHAPE[0], SHAPE[1], SHAPE[2]];
-        let dims = only((0..IMPL_WORDS - 2 * INLINE_DIMS).filter(|at| {
+        let dims = only((0..found.len() - 2 * INLINE_DIMS).filter(|at| {
             found[*at..*at + 4] == sizes && found[*at + 1 + INLINE_DIMS..*at + 1 + INLINE_DIMS + 3] == STRIDES
         }));
-        let object_words = number(strided.get_type().as_any(), "__basicsize__")? / size_of::<usize>();
+        let object = object_words(&strided)?;
         let implementation = number(&strided, "_cdata")?;
-        let object = address(&strided);
-        // SAFETY: an object has as many words as its type says.
-        let implementation =
-            only((0..object_words).filter(|at| unsafe { word(object, *at) } == implementation));
+        let implementation = only((0..object.len()).filter(|at| object[*at] == implementation));
         let (Some(implementation), Some(dims), Some(offset), Some(keys), Some(storage)) = (
             implementation,
             dims,
@@ -272,16 +355,13 @@ impl Places {
         ) else {
             return Ok(None);
         };
-        let (Some(data), Some(autograd), Some((dtype, codes))) =
-            (data(probes)?, autograd(probes)?, dtypes(probes, known)?)
-        else {
+        let (Some(data), Some((dtype, codes))) = (data(probes)?, dtypes(probes, known)?) else {
             return Ok(None);
         };
-        let gradient = GradientPlaces::find(probes, autograd, object_words)?;
         Ok(Some(Self {
             implementation,
             storage,
-            autograd,
+            autograd: None,
             dims,
             offset,
             keys,
@@ -289,7 +369,8 @@ impl Places {
             data,
             plain,
             codes,
-            gradient,
+            gradient: None,
+            checked: false,
         }))
     }
 
@@ -299,14 +380,17 @@ impl Places {
     /// As for [`Self::read`].
     #[inline]
     pub(super) unsafe fn gradient(&self, object: *const usize) -> Gradient {
-        // SAFETY: the caller promises a tensor. What autograd knows of it lives as long as the tensor, is never exchanged,
-        // and is read only where it is there.
+        let Some(autograd) = self.autograd else {
+            return Gradient::Unclear;
+        };
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] the caller promises a tensor. Torch gives a tensor what autograd
+        // knows of it once, when that is first wanted, and it is read only where it is there.
         unsafe {
             let implementation = word(object, self.implementation) as *const usize;
             if implementation.is_null() || word(implementation, self.keys) != self.plain {
                 return Gradient::Unclear;
             }
-            let known = word(implementation, self.autograd) as *const usize;
+            let known = word(implementation, autograd) as *const usize;
             match &self.gradient {
                 _ if known.is_null() => Gradient::Never,
                 Some(places) if places.is_required(known) => {
@@ -332,15 +416,16 @@ impl Places {
     /// The address must be that of a living Python object whose type is `torch.Tensor` or a subclass.
     #[inline]
     pub(super) unsafe fn read(&self, object: *const usize) -> Option<Direct> {
-        // SAFETY: the caller promises a tensor, and the places were found in tensors of this torch. Its implementation
-        // lives as long as the object, and a dense tensor (see `plain`) has a storage that lives as long as that.
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] the caller promises a tensor; a dense one (see `plain`) has a
+        // storage. The implementations of other kinds of tensors begin with that of a plain one.
         unsafe {
             let implementation = word(object, self.implementation) as *const usize;
             if implementation.is_null() || word(implementation, self.keys) != self.plain {
                 return None;
             }
             let ndim = word(implementation, self.dims);
-            let number = implementation.cast::<u16>().add(self.dtype).read();
+            let number = implementation.cast::<u16>().add(self.dtype).cast_mut();
+            let number = AtomicU16::from_ptr(number).load(Ordering::Relaxed);
             let code = (*self.codes.get(usize::from(number))?)?;
             let storage = word(implementation, self.storage) as *const usize;
             if ndim > INLINE_DIMS || storage.is_null() {
@@ -359,7 +444,7 @@ impl Places {
                 strides: sizes.add(INLINE_DIMS),
                 byte_offset: 0,
             };
-            let no_grad = word(implementation, self.autograd) == 0;
+            let no_grad = self.autograd.is_some_and(|at| word(implementation, at) == 0);
             Some(Direct { raw, no_grad })
         }
     }
@@ -370,70 +455,80 @@ impl GradientPlaces {
     /// The address must be that of what autograd knows of a living tensor.
     #[inline]
     unsafe fn is_required(&self, known: *const usize) -> bool {
-        // SAFETY: as the caller promises.
-        unsafe { known.cast::<u8>().add(self.required).read() == 1 }
+        // SAFETY: [bounds] [probed] [word] as the caller promises.
+        unsafe {
+            AtomicU8::from_ptr(known.cast::<u8>().add(self.required).cast_mut()).load(Ordering::Relaxed) == 1
+        }
     }
 
     /// The places, if each is found exactly once; `autograd` is that of what autograd knows of a tensor.
-    fn find(probes: &Probes<'_>, autograd: usize, object_words: usize) -> PyResult<Option<Self>> {
+    fn find(probes: &Probes<'_>, autograd: usize) -> PyResult<Option<Self>> {
         let py = probes.torch.py();
+        let known_of = |tensor: &Bound<'_, PyAny>| -> PyResult<usize> {
+            tensor.call_method1("requires_grad_", (true,))?;
+            Ok(probes.words(tensor)?[autograd])
+        };
+        let Some(room) = room(|| known_of(&probes.tensor(&[3, 2], "float32")?))? else {
+            return Ok(None);
+        };
         let tensor = probes.tensor(&[3, 2], "float32")?;
+        let known = known_of(&tensor)?;
         let wants = |wanted: bool| tensor.call_method1("requires_grad_", (wanted,));
-        wants(true)?;
-        let known = words(&tensor)?[autograd] as *const u8;
-        let bytes = || -> Vec<u8> {
-            // SAFETY: what autograd knows has at least that many bytes in all versions of torch that this runs with.
-            let byte = |at: usize| unsafe { known.add(at).read() };
-            (0..AUTOGRAD_BYTES).map(byte).collect()
-        };
-        let object = || -> Vec<usize> {
-            // SAFETY: an object has as many words as its type says.
-            let word = |at: usize| unsafe { word(address(&tensor), at) };
-            (0..object_words).map(word).collect()
-        };
+        // SAFETY: [gil] [bounds] [alive] what autograd knows has as many words in every tensor, and stays where it is.
+        let now = || unsafe { words_of(known, room / WORD) };
+        let bytes = || -> Vec<u8> { now().iter().flat_map(|word| word.to_ne_bytes()).collect() };
         let with = bytes();
         wants(false)?;
         let without = bytes();
         wants(true)?;
-        let required = only((0..AUTOGRAD_BYTES).filter(|at| with[*at] != without[*at]))
+        let required = only((0..with.len()).filter(|at| with[*at] != without[*at]))
             .filter(|at| with[*at] == 1 && without[*at] == 0);
         let gradient = probes.tensor(&[3, 2], "float32")?;
-        tensor.setattr("grad", &gradient)?;
-        let used = bytes();
-        tensor.setattr("grad", py.None())?;
-        let without = bytes();
         let wanted = number(&gradient, "_cdata")?;
-        let word_of = |all: &[u8], at: usize| {
-            let word = all[at * 8..].iter().take(8).rev();
-            word.fold(0, |sum, byte| (sum << 8) | usize::from(*byte))
-        };
-        let grad = only((0..AUTOGRAD_BYTES / 8).filter(|at| word_of(&used, *at) == wanted))
-            .filter(|at| word_of(&with, *at) == word_of(&without, *at) && word_of(&with, *at) != wanted);
-        let before = object();
-        let mut hooks = [None; 2];
-        for (place, (method, name)) in hooks.iter_mut().zip([
-            ("register_hook", "_backward_hooks"),
-            (
-                "register_post_accumulate_grad_hook",
-                "_post_accumulate_grad_hooks",
-            ),
-        ]) {
-            tensor.call_method1(method, (py.import("builtins")?.getattr("id")?,))?;
-            let dict = tensor.getattr(name)?.as_ptr().addr();
-            let after = object();
-            *place = only((0..object_words).filter(|at| after[*at] == dict && before[*at] == 0));
-        }
-        let found = (required, grad, hooks[0], hooks[1]);
-        let (Some(required), Some(grad), Some(first), Some(second)) = found else {
+        let before = now();
+        tensor.setattr("grad", &gradient)?;
+        let during = now();
+        tensor.setattr("grad", py.None())?;
+        let after = now();
+        let grad = only((0..before.len()).filter(|at| during[*at] == wanted))
+            .filter(|at| before[*at] == after[*at] && before[*at] != wanted);
+        let (Some(required), Some(grad), Some(hooks)) = (required, grad, hooks(&tensor)?) else {
             return Ok(None);
         };
         Ok(Some(Self {
             required,
-            no_grad: word_of(&with, grad),
+            no_grad: before[grad],
             grad,
-            hooks: [first, second],
+            hooks,
         }))
     }
+}
+
+/// The words of the Python object of a tensor.
+fn object_words(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let size = number(tensor.get_type().as_any(), "__basicsize__")?;
+    // SAFETY: [gil] [bounds] [alive] an object has the size that its type states.
+    Ok(unsafe { words_of(address(tensor).expose_provenance(), size / WORD) })
+}
+
+/// Where the Python object of a tensor has its two dicts of hooks.
+fn hooks(tensor: &Bound<'_, PyAny>) -> PyResult<Option<[usize; 2]>> {
+    let py = tensor.py();
+    let before = object_words(tensor)?;
+    let mut hooks = [None; 2];
+    for (place, (method, name)) in hooks.iter_mut().zip([
+        ("register_hook", "_backward_hooks"),
+        (
+            "register_post_accumulate_grad_hook",
+            "_post_accumulate_grad_hooks",
+        ),
+    ]) {
+        tensor.call_method1(method, (py.import("builtins")?.getattr("id")?,))?;
+        let dict = tensor.getattr(name)?.as_ptr().addr();
+        let after = object_words(tensor)?;
+        *place = only((0..after.len()).filter(|at| after[*at] == dict && before[*at] == 0));
+    }
+    Ok(hooks[0].zip(hooks[1]).map(|(first, second)| [first, second]))
 }
 
 /// Where a storage has the address of its data: asked of memory that is not torch's own, whose owner has another address.
@@ -442,32 +537,41 @@ fn data(probes: &Probes<'_>) -> PyResult<Option<usize>> {
     let options = PyDict::new(py);
     options.set_item("dtype", probes.torch.getattr("uint8")?)?;
     let bytes = py.import("builtins")?.getattr("bytearray")?.call1((64,))?;
-    let tensor = probes
-        .torch
-        .getattr("frombuffer")?
-        .call((bytes,), Some(&options))?;
-    let storage = tensor.call_method0("untyped_storage")?;
+    let from_buffer = probes.torch.getattr("frombuffer")?;
+    let storage = || {
+        let tensor = from_buffer.call((&bytes,), Some(&options))?;
+        tensor.call_method0("untyped_storage")
+    };
+    let Some(room) = room(|| number(&storage()?, "_cdata"))? else {
+        return Ok(None);
+    };
+    let storage = storage()?;
     let wanted: usize = storage.call_method0("data_ptr")?.extract()?;
-    let implementation = number(&storage, "_cdata")? as *const usize;
-    // SAFETY: torch says where the implementation of the storage is, which lives as long as the storage.
-    Ok(only(
-        (0..STORAGE_WORDS).filter(|at| unsafe { word(implementation, *at) == wanted }),
-    ))
+    let implementation = number(&storage, "_cdata")?;
+    // SAFETY: [gil] [bounds] [alive] torch says where the implementation of the storage is.
+    let found = unsafe { words_of(implementation, room / WORD) };
+    Ok(only((0..found.len()).filter(|at| found[*at] == wanted)))
 }
 
-/// Where a tensor has what autograd knows of it: nothing in a new one, something in one that requires a gradient.
+/// Where a tensor has what autograd knows of it: nothing in a new one, something in one that has ever required a gradient.
 fn autograd(probes: &Probes<'_>) -> PyResult<Option<usize>> {
-    let shape = [3, 2];
-    let (one, two) = (
-        words(&probes.tensor(&shape, "float32")?)?,
-        words(&probes.tensor(&shape, "int64")?)?,
-    );
-    let wants = probes.tensor(&shape, "float32")?;
-    wants.call_method1("requires_grad_", (true,))?;
-    let wants = words(&wants)?;
-    Ok(only(
-        (0..IMPL_WORDS).filter(|at| one[*at] == 0 && two[*at] == 0 && wants[*at] != 0),
-    ))
+    let mut places: Vec<usize> = (0..probes.words).collect();
+    for (shape, dtype) in [
+        (&[3, 2][..], "float32"),
+        (&[], "float64"),
+        (&[1, 4, 1], "complex64"),
+    ] {
+        let (one, two) = (probes.tensor(shape, dtype)?, probes.tensor(shape, "int64")?);
+        let (before, other) = (probes.words(&one)?, probes.words(&two)?);
+        one.call_method1("requires_grad_", (true,))?;
+        let during = probes.words(&one)?;
+        one.call_method1("requires_grad_", (false,))?;
+        let after = probes.words(&one)?;
+        places.retain(|at| {
+            before[*at] == 0 && other[*at] == 0 && during[*at] != 0 && after[*at] == during[*at]
+        });
+    }
+    Ok(only(places.into_iter()))
 }
 
 /// Where a tensor has the number of its dtype, in halves of two bytes, and what `DLPack` calls the dtypes.
@@ -477,7 +581,7 @@ fn dtypes(
     known: impl Fn(&Bound<'_, PyAny>) -> Option<DlTensor>,
 ) -> PyResult<Option<(usize, [Option<Code>; DTYPES])>> {
     let halves = |tensor: &Bound<'_, PyAny>| -> PyResult<Vec<u16>> {
-        let words = words(tensor)?;
+        let words = probes.words(tensor)?;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(bytes
             .chunks_exact(2)
@@ -497,7 +601,7 @@ fn dtypes(
         numbers.dedup();
         same && numbers.len() == NAMES.len() && numbers.iter().all(|number| usize::from(*number) < DTYPES)
     };
-    let Some(place) = only((0..IMPL_WORDS * 4).filter(|at| tells_apart(*at))) else {
+    let Some(place) = only((0..probes.words * 4).filter(|at| tells_apart(*at))) else {
         return Ok(None);
     };
     let mut codes = [None; DTYPES];

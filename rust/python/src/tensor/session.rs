@@ -38,20 +38,20 @@ impl<'py> Session<'py> {
 
     /// What is seen of a leaf whose rows no gradient wants; `None` for every other object.
     pub(crate) fn seen(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
-        let view = self.admit(object, true)?;
+        let view = self.leaf(object)?;
         Ok(view.as_ref().map(Seen::of))
     }
 
-    /// [`Self::seen`] for one of very many, with its bytes: see [`could_be_negative`]. The bytes may be used as long as
-    /// [`Self::is_quiet`].
-    pub(crate) fn one_of_many<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
-        self.admit(object, false)
-    }
-
-    /// [`Self::one_of_many`] without its bytes.
-    pub(crate) fn seen_of_many(&self, object: &Bound<'py, PyAny>) -> PyResult<Option<Seen>> {
-        let view = self.admit(object, false)?;
-        Ok(view.as_ref().map(Seen::of))
+    /// [`Self::seen`] with its bytes, which may be used as long as [`Self::is_quiet`].
+    pub(crate) fn leaf<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
+        let Some(view) = self.torch.view(object, true)? else {
+            return Ok(None);
+        };
+        if !view.literal || !view.no_grad {
+            self.stirred.set(true);
+        }
+        let free = view.no_grad || !self.wants_grad(object, view.code)?;
+        Ok(free.then_some(view))
     }
 
     pub(crate) fn py(&self) -> Python<'py> {
@@ -62,7 +62,7 @@ impl<'py> Session<'py> {
     /// it when this returns. `None` where that is not possible. Gradient is not looked at.
     #[inline]
     pub(crate) fn at_once<'a>(&self, object: &'a Bound<'py, PyAny>) -> Option<TensorView<'a>> {
-        let borrowed = self.torch.borrow(object).filter(|found| found.literal)?;
+        let borrowed = self.torch.borrow(object).ok()?.filter(|found| found.literal)?;
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { borrowed.raw.dims() }?;
         TensorView::checked(&borrowed, shape, strides)
@@ -86,7 +86,7 @@ impl<'py> Session<'py> {
             raw,
             literal,
             no_grad,
-        } = self.torch.borrow(object)?;
+        } = self.torch.borrow(object).ok()??;
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { raw.dims() }?;
         let worse = (seen.literal && !literal) || (seen.no_grad && !no_grad);
@@ -108,7 +108,7 @@ impl<'py> Session<'py> {
 
     /// Whether a tensor that was made to be filled is still where it was made.
     pub(crate) fn is_as_made(&self, output: &Output<'py>) -> bool {
-        let Some(Borrowed { raw, .. }) = self.torch.borrow(&output.tensor) else {
+        let Ok(Some(Borrowed { raw, .. })) = self.torch.borrow(&output.tensor) else {
             return false;
         };
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
@@ -121,17 +121,20 @@ impl<'py> Session<'py> {
     }
 
     /// The bytes of a leaf whose shape, strides and dtype are those of `like`; `None` where they are not, or where
-    /// [`Self::one_of_many`] has to look closer.
+    /// [`Self::leaf`] has to look closer.
     #[inline]
     pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
         let Borrowed {
             raw,
             literal,
             no_grad,
-        } = self.torch.borrow(object)?;
+        } = self.torch.borrow(object).ok()??;
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { raw.dims() }?;
-        let sure = literal || (like.sure && raw.data.addr() & like.item == 0 && !self.torch.reads_directly());
+        let sure = literal || {
+            self.stirred.set(true);
+            self.torch.is_literal(object, raw.code, true).unwrap_or(false)
+        };
         let free = no_grad || like.discrete || self.has_no_grad(object);
         if !sure || !free || !like.fits(&raw, shape, strides) {
             return None;
@@ -155,17 +158,6 @@ impl<'py> Session<'py> {
             ffi::Py_DECREF(found);
             no
         }
-    }
-
-    fn admit<'a>(&self, object: &'a Bound<'py, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
-        let Some(view) = self.torch.view(object, certain)? else {
-            return Ok(None);
-        };
-        if !view.literal || !view.no_grad {
-            self.stirred.set(true);
-        }
-        let free = view.no_grad || !self.wants_grad(object, view.code)?;
-        Ok(free.then_some(view))
     }
 
     fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {

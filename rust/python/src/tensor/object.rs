@@ -1,0 +1,73 @@
+//! What the object of a tensor has of Python's own: its weak references.
+#![allow(
+    unsafe_code,
+    reason = "a word of an object is read where its type says that it is"
+)]
+
+use pyo3::prelude::*;
+use pyo3::types::{PyType, PyWeakrefReference};
+
+use super::direct::word;
+
+/// How to ask objects of one type for weak references.
+pub(crate) struct Weakly {
+    kind: Py<PyType>,
+    /// The word of the object that is null where there are none, if there is one.
+    place: Option<usize>,
+    count: Py<PyAny>,
+}
+
+impl Weakly {
+    /// The way for objects of exactly the type of `sample`, which has no weak references.
+    pub(crate) fn new(sample: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = sample.py();
+        let mut found = Self {
+            kind: sample.get_type().unbind(),
+            place: None,
+            count: py.import("weakref")?.getattr("getweakrefcount")?.unbind(),
+        };
+        found.place = found.look(sample).unwrap_or_default();
+        Ok(found)
+    }
+
+    /// The place that the type gives, if what is there comes and goes with a weak reference.
+    fn look(&self, sample: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let kind = self.kind.bind(sample.py());
+        let place: isize = kind.getattr("__weakrefoffset__")?.extract()?;
+        let size: usize = kind.getattr("__basicsize__")?.extract()?;
+        let Ok(place) = usize::try_from(place) else {
+            return Ok(None);
+        };
+        if place == 0 || place % size_of::<usize>() != 0 || place + size_of::<usize>() > size {
+            return Ok(None);
+        }
+        let place = place / size_of::<usize>();
+        // SAFETY: [gil] [bounds]: the word lies within the size that the type states for each of its objects.
+        let read = || unsafe { word(super::direct::address(sample), place) };
+        let before = read();
+        let reference = PyWeakrefReference::new(sample)?;
+        let during = read();
+        drop(reference);
+        let follows = before == 0 && during != 0 && read() == 0;
+        Ok(follows.then_some(place))
+    }
+
+    /// Whether `object` is of exactly this type and has no weak references.
+    #[inline]
+    pub(crate) fn has_none(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if !std::ptr::eq(object.get_type_ptr().cast(), self.kind.as_ptr()) {
+            return Ok(false);
+        }
+        match self.place {
+            // SAFETY: [gil] [probed] [bounds]: the object is of the type that was looked at (just compared), within whose
+            // stated size the place lies.
+            Some(place) => Ok(unsafe { word(super::direct::address(object), place) } == 0),
+            None => Ok(self
+                .count
+                .bind(object.py())
+                .call1((object,))?
+                .extract::<usize>()?
+                == 0),
+        }
+    }
+}
