@@ -17,7 +17,7 @@ from torch import Size, Tensor
 
 from tensordict._io.as_json import is_kept, same_in_python
 from tensordict._io.memmap import in_background
-from tensordict._io.pieces import MARKS, Pieces, about_leaf, built
+from tensordict._io.ragged import MARKS, Pieces, about_leaf, from_buffer
 from tensordict._io.tree import CLASS_READERS
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
@@ -52,6 +52,25 @@ class Buffer:
         self.storage = storage
         self.locks = locks
         self.filename = filename
+
+    def moved(self, node: Any, device: torch.device, non_blocking: bool, pin: bool = False) -> Any:
+        """The tensordict `node` of this buffer on another device, moved as one tensor; None if it is no longer consolidated."""
+        places = _places(node)
+        if places is None:
+            return None
+        leaves: list[Any] = []
+        tree = collect(node, leaves)
+        source = self.storage.pin_memory() if pin else self.storage
+        storage = source.to(device, non_blocking=non_blocking)
+        if storage is not self.storage:
+            viewer, pieces = _Viewer(storage), Pieces(leaves)
+            places_of = zip(pieces.tensors, places[0])
+            leaves = pieces.leaves([viewer(piece.dtype, piece.shape, start) for piece, start in places_of])
+        result = refill(tree, iter(leaves))
+        result._label_device(device)
+        filename = self.filename if storage is self.storage else None
+        result = _held(result, Buffer(storage, self.locks, filename))
+        return result.lock_() if node.is_locked else result
 
 
 class ConsolidateOps(Waist):
@@ -348,26 +367,6 @@ def _put(node: Any, views: Iterator[Tensor]) -> None:
             node._set_str(key, next(views))
 
 
-def move_buffer(node: Any, device: torch.device, non_blocking: bool, pin: bool = False) -> Any:
-    """A consolidated tensordict on another device, moved as one tensor; None if `node` is no longer consolidated."""
-    places = _places(node)
-    if places is None:
-        return None
-    buffer = node._extra["buffer"]
-    leaves: list[Any] = []
-    tree = collect(node, leaves)
-    source = buffer.storage.pin_memory() if pin else buffer.storage
-    storage = source.to(device, non_blocking=non_blocking)
-    if storage is not buffer.storage:
-        viewer, pieces = _Viewer(storage), Pieces(leaves)
-        leaves = pieces.leaves([viewer(piece.dtype, piece.shape, start) for piece, start in zip(pieces.tensors, places[0])])
-    result = refill(tree, iter(leaves))
-    result._label_device(device)
-    filename = buffer.filename if storage is buffer.storage else None
-    result = _held(result, Buffer(storage, buffer.locks, filename))
-    return result.lock_() if node.is_locked else result
-
-
 # Metadata: where the leaves lie, as files and pickles hold it.
 
 
@@ -467,7 +466,7 @@ def _tree(level: Any, viewer: _Viewer) -> Any:
         members = [fields[str(place)] for place in range(len(fields))]
         made = lazy_stack(members, about["stack_dim"], stack_dim_name=about["stack_dim_name"]) if members else None
         return _in_class(cls, object_stack([]) if made is None else made)
-    fields.update(built(level["leaves"], viewer))
+    fields.update(from_buffer(level["leaves"], viewer))
     for key, below in level.items():
         if key not in _RESERVED:
             fields[key] = _tree(below, viewer)

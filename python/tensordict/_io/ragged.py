@@ -1,21 +1,37 @@
-"""Nested leaves in folders: the files that one is made of, and back.
+"""Nested leaves on disk: the tensors that one is made of, spelled in two ways, and back.
 
-In the strided layout the components lie one after the other in the file of the leaf, and `<key>.shape.memmap` has a row of
-sizes for each. In the jagged layout the file holds the values as they are, and `<key>.offsets.memmap`, and where there are
-any `<key>.lengths.memmap`, say where the components lie in them. Jagged leaves of one ragged dimension share one number, by
-which they have one again when they are read.
+A jagged leaf is values, offsets and perhaps lengths; a strided one is values, of components that lie one after the other, and a
+row of sizes for each component.
+
+In folders these are files. `<key>.memmap` has the values; `<key>.shape.memmap` has the sizes, and `<key>.offsets.memmap` and
+`<key>.lengths.memmap` say where the components of a jagged leaf lie. Jagged leaves of one ragged dimension share one number, by
+which they have one again when they are read. In one buffer for all leaves these are pieces, named by marks before the key;
+leaves that share offsets share the piece. Strided leaves are not in buffers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tensordict._kernel.ragged import is_jagged, like, ragged_dim
+from tensordict._kernel.ragged import is_jagged, like, ragged_dim, relaid
+
+T = TypeVar("T")
+
+_from_jagged = torch.nested.nested_tensor_from_jagged
+
+
+def _parts(leaf: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Values, offsets and lengths of a jagged leaf."""
+    leaf = leaf.detach()
+    return leaf.values(), leaf.offsets(), leaf.lengths()
+
+
+# As files of a folder.
 
 # Offsets and lengths that were saved or read so far, by their number or what stands for it.
 Structures = dict[Any, Any]
@@ -27,14 +43,14 @@ def files_of(key: str, leaf: Any, structures: Structures) -> Iterator[tuple[str,
     Raises:
         RuntimeError: the leaf has several dimensions that the metadata has no word for.
     """
-    leaf = leaf.detach()
     if not is_jagged(leaf):
+        leaf = leaf.detach()
         sizes = leaf._nested_tensor_size()
         entry: dict[str, Any] = _entry(sizes, leaf.dtype)
         yield key, leaf.contiguous().values(), json.dumps(entry)
         yield f"{key}.shape", sizes, ""
         return
-    values, offsets, lengths = leaf.values(), leaf.offsets(), leaf.lengths()
+    values, offsets, lengths = _parts(leaf)
     number = structures.setdefault((id(offsets), id(lengths)), (len(structures), offsets, lengths))[0]
     entry = _entry(values, leaf.dtype)
     entry.update(layout="torch.jagged", ragged_idx=ragged_dim(leaf), ragged=number, offsets=_part(offsets))
@@ -54,7 +70,7 @@ def _part(tensor: Tensor) -> dict[str, Any]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype)}
 
 
-def built(text: str, tensors: list[Tensor], structures: Structures, where: str) -> Tensor:
+def from_files(text: str, tensors: list[Tensor], structures: Structures, where: str) -> Tensor:
     """The nested leaf of an entry's JSON and the tensors of its files.
 
     Args:
@@ -77,7 +93,7 @@ def built(text: str, tensors: list[Tensor], structures: Structures, where: str) 
         if not _same(known[0], offsets) or not _same(known[1], lengths):
             raise RuntimeError(f"{where} is said to share the ragged dimension {number}, but has other offsets or lengths")
         offsets, lengths = known
-    return torch.nested.nested_tensor_from_jagged(values, offsets, lengths, entry["ragged_idx"])
+    return _from_jagged(values, offsets, lengths, entry["ragged_idx"])
 
 
 def _same(one: Tensor | None, other: Tensor | None) -> bool:
@@ -106,3 +122,107 @@ def remapped(leaf: Any, function: Callable[[Tensor], Tensor]) -> Tensor:
     if is_jagged(leaf):
         return like(leaf, function(leaf.values()).as_subclass(Tensor))
     return _strided(function(leaf.contiguous().values()).as_subclass(Tensor), leaf._nested_tensor_size())
+
+
+# As pieces of one buffer.
+
+_VALUES, _LENGTHS, _OFFSETS = MARKS = ("<NJT_VALUES>", "<NJT_LENGTHS>", "<NJT_OFFSETS>")
+
+
+def _marked(leaf: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a jagged leaf, each with what its key begins with."""
+    values, offsets, lengths = _parts(leaf)
+    between = [] if lengths is None else [(_LENGTHS, lengths)]
+    return [(_VALUES, values), *between, (_OFFSETS, offsets)]
+
+
+class Pieces:
+    """The tensors of some leaves. Offsets that leaves share are one of them, so that the leaves share them afterwards.
+
+    Attributes:
+        tensors: the pieces; the leaves themselves where none is jagged.
+    """
+
+    __slots__ = ("_leaves", "_places", "tensors")
+
+    def __init__(self, leaves: list[Any]) -> None:
+        self._leaves = leaves
+        self._places: list[list[int]] | None = None
+        self.tensors: list[Tensor] = leaves
+        if any([type(leaf) is not Tensor and is_jagged(leaf) for leaf in leaves]):
+            self.tensors, self._places = [], []
+            known: dict[int, int] = {}
+            for leaf in leaves:
+                parts = [part for _, part in _marked(leaf)] if is_jagged(leaf) else [leaf]
+                self._places.append([self._add(part, known) for part in parts])
+
+    def _add(self, tensor: Tensor, known: dict[int, int]) -> int:
+        """The place of a piece, which is a new one where it is not known yet."""
+        place = known.setdefault(id(tensor), len(self.tensors))
+        if place == len(self.tensors):
+            self.tensors.append(tensor)  # which keeps its number
+        return place
+
+    def by_leaf(self, values: list[T]) -> list[list[T]]:
+        """For each leaf what belongs to its pieces, of a value for each piece."""
+        if self._places is None:
+            return [[value] for value in values]
+        return [[values[place] for place in places] for places in self._places]
+
+    def leaves(self, pieces: list[Tensor]) -> list[Tensor]:
+        """Leaves like those given, of other pieces."""
+        if self._places is None:
+            return pieces
+        return [
+            relaid(leaf, parts[0], parts[-1], parts[1] if len(parts) > 2 else None) if is_jagged(leaf) else parts[0]
+            for leaf, parts in zip(self._leaves, self.by_leaf(pieces))
+        ]
+
+
+def about_leaf(key: str, leaf: Any, spans: list[tuple[int, int]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The keys and metadata of a leaf, whose pieces lie at `spans` of the buffer."""
+    parts = [("", leaf)] if type(leaf) is Tensor or not is_jagged(leaf) else _marked(leaf)
+    for (mark, piece), (start, stop) in zip(parts, spans):
+        size = piece.numel() * piece.itemsize
+        about = (str(piece.dtype), list(piece.shape), start, stop, stop - start - size)
+        yield mark + key, (*about, ragged_dim(leaf)) if mark == _OFFSETS else about
+
+
+def from_buffer(level: dict[str, Any], viewer: Any) -> dict[str, Tensor]:
+    """The leaves that metadata describes, as views that `viewer` makes."""
+    leaves: dict[str, Tensor] = {}
+    for key, about in level.items():
+        if not key.startswith(MARKS):
+            leaves[key] = viewer(*_place(about))
+        elif key.startswith(_VALUES):
+            name = key.removeprefix(_VALUES)
+            offsets, lengths = level[_OFFSETS + name], level.get(_LENGTHS + name)
+            parts = (
+                viewer(*_place(about)),
+                viewer.kept(*_place(offsets)),
+                None if lengths is None else viewer.kept(*_place(lengths)),
+                offsets[5] if len(offsets) > 5 else 1,
+            )
+            _check_ragged(name, *parts)
+            leaves[name] = _from_jagged(*parts)
+    return leaves
+
+
+def _check_ragged(name: str, values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int) -> None:
+    """Raises where components would lie outside of the values: torch does not ask before it reads them."""
+    if values.device.type != "cpu":
+        return
+    size = values.shape[dim - 1]
+    starts, counts = offsets[:-1], offsets.diff() if lengths is None else lengths
+    known = bool(((offsets >= 0) & (offsets <= size)).all()) and bool(((counts >= 0) & (counts <= size)).all())
+    if offsets.dtype not in (torch.int32, torch.int64) or not known or not bool((starts + counts <= size).all()):
+        raise ValueError(f"the offsets of {name!r} lead out of its {size} values")
+
+
+def _place(about: Any) -> tuple[torch.dtype, Any, int]:
+    """Dtype, shape and first byte of a piece."""
+    name, shape, start = about[:3]
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name!r} is no dtype")
+    return dtype, shape, start

@@ -12,7 +12,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of
-from tensordict._io.ragged import Structures, built, files_of
+from tensordict._io.ragged import Structures, files_of, from_files
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.fork import close_inherited_locks
 from tensordict._kernel.native import Level, load_tree, save_leaf, save_tree
@@ -170,7 +170,7 @@ class Files:
                 continue
             count = self._ragged[at][1]
             mapped = [_result(self.rows[place][2], root, *stored[place]) for place in range(at, at + count)]
-            yield built(self.rows[at][4] or "", mapped, structures, stored[at][1])
+            yield from_files(self.rows[at][4] or "", mapped, structures, stored[at][1])
             at += count
 
 
@@ -240,7 +240,7 @@ def write_leaf(
     files = list(files_of(path[-1], leaf, {}))
     # the values last: the metadata names the leaf once all its files are there
     mapped = [put(*file) for file in reversed(files)]
-    return built(files[0][2], mapped[::-1], {}, folder)
+    return from_files(files[0][2], mapped[::-1], {}, folder)
 
 
 @collector_paused()
@@ -300,7 +300,7 @@ def _is_simple(found: Any) -> bool:
 def _leaf(found: tuple[Any, ...], root: str, mode: str | None, structures: Structures) -> Tensor:
     if len(found) == 2:
         text, files = found
-        return built(text, [_mapped(file, root, mode) for file in files], structures, f"{root}/{files[0][3]}")
+        return from_files(text, [_mapped(file, root, mode) for file in files], structures, f"{root}/{files[0][3]}")
     return _mapped(found, root, mode)
 
 

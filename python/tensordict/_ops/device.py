@@ -11,7 +11,6 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._io.consolidate import move_buffer
 from tensordict._ops.cast import cast_leaves
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.waist import Tree, Waist, collect, copy_nodes, leaves_of, refill
@@ -215,7 +214,7 @@ def _formatted(memory_format: torch.memory_format) -> Callable[[Any], Any]:
 def _moved(node: Any, target: _Target) -> Any:
     rare = node._extra
     if rare is not None and "buffer" in rare:
-        moved = move_buffer(node, target.device, bool(target.non_blocking), target.pin)
+        moved = rare["buffer"].moved(node, target.device, bool(target.non_blocking), target.pin)
         if moved is not None:
             return moved
     device = target.device

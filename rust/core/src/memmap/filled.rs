@@ -7,12 +7,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode as Permissions, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode as Permissions, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Map, Mode, beside, create_new, from_file, io_error, put, replaceable};
+use super::{FileId, Map, Mode, beside, create_new, from_file, io_error, put, replaceable};
 use crate::{Error, Result};
+
+/// How often, a millisecond apart, a file gets the name by which it replaces another while others have it.
+const ATTEMPTS: usize = 10_000;
 
 /// Makes the file `path` of the `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for
 /// writing.
@@ -35,7 +39,7 @@ pub fn create_filled(path: &Path, bytes: u64, fill: impl FnOnce(&File) -> Result
         let map = write(&file)?;
         permissions
             .map_or(Ok(()), |permissions| file.set_permissions(permissions))
-            .and_then(|()| name(&link, path))
+            .and_then(|()| name(&file, &link, path))
             .map_err(|source| io_error("replace", path, source))?;
         return Ok(map);
     }
@@ -59,37 +63,53 @@ fn unnamed(path: &Path) -> Option<(File, PathBuf)> {
     Some((file, link))
 }
 
-/// Gives the file that `link` leads to the name `path`, in the place of one that has it.
+/// Gives the new `file`, to which `link` leads, the name `path`, in the place of one that has it.
 ///
-/// Whoever replaces `path` first gives the new file one and the same other name. Two who do so at once may exchange their
-/// files, which are complete: it is as if one had come after the other. A file that was left under that name by a process
-/// that was killed is removed by the next one.
-fn name(link: &Path, path: &Path) -> io::Result<()> {
-    const ATTEMPTS: usize = 1000;
+/// Whoever replaces `path` first gives the new file one and the same other name, and holds a lock on the file meanwhile. A file
+/// that is found under that name without a lock was left by a process that was killed, and goes.
+fn name(file: &File, link: &Path, path: &Path) -> io::Result<()> {
     let call = |to: &Path| rustix::fs::linkat(CWD, link, CWD, to, AtFlags::SYMLINK_FOLLOW);
     match call(path) {
         Err(Errno::EXIST) => {}
         done => return Ok(done?),
     }
     let between = between(path);
+    lock(file, FlockOperation::NonBlockingLockExclusive);
+    let mut done = call(&between);
     for _ in 0..ATTEMPTS {
-        match call(&between) {
-            Err(Errno::EXIST) => {
+        match done {
+            Err(Errno::EXIST) if is_left(&between) => {
                 let _ = std::fs::remove_file(&between);
-                continue;
             }
-            done => done?,
+            Err(Errno::EXIST) => std::thread::sleep(Duration::from_millis(1)),
+            _ => break,
         }
-        match std::fs::rename(&between, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            done => {
-                // Two names of one file are left as they are by a rename.
-                let _ = std::fs::remove_file(&between);
-                return done;
-            }
-        }
+        done = call(&between);
     }
-    Err(io::Error::other("others replace it all the time"))
+    let done = done.map_err(io::Error::from).and_then(|()| {
+        std::fs::rename(&between, path).inspect_err(|_| {
+            let _ = std::fs::remove_file(&between);
+        })
+    });
+    // Maps of the file would keep the lock.
+    lock(file, FlockOperation::Unlock);
+    done
+}
+
+/// Whether the lock could be had; also where the file system has none.
+fn lock(file: &File, operation: FlockOperation) -> bool {
+    !matches!(rustix::fs::flock(file, operation), Err(Errno::WOULDBLOCK))
+}
+
+/// Whether nobody is at work with the file that is at `between`.
+fn is_left(between: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(found) = rustix::fs::open(between, flags, Permissions::empty()).map(File::from) else {
+        // It is gone, or no file that this process may open: then it stays, and the link says why.
+        return between.symlink_metadata().is_ok_and(|facts| !facts.is_file());
+    };
+    let is_there = || FileId::at(between) == rustix::fs::fstat(&found).ok().map(|facts| FileId::of(&facts));
+    lock(&found, FlockOperation::NonBlockingLockExclusive) && is_there()
 }
 
 /// The name that a file has for a moment before it replaces `path`.
