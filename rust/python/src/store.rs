@@ -27,7 +27,7 @@ use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 use crate::enter::enter_waiting;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor;
+use crate::tensor::{self, once};
 
 /// torch's data types beside ours, in both directions.
 struct DTypes {
@@ -40,7 +40,7 @@ static DTYPES: PyOnceLock<DTypes> = PyOnceLock::new();
 
 impl DTypes {
     fn get(py: Python<'_>) -> PyResult<&Self> {
-        DTYPES.get_or_try_init(py, || {
+        once(&DTYPES, py, || {
             let torch = py.import("torch")?;
             let mut found = Self {
                 objects: HashMap::new(),

@@ -17,7 +17,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use crate::home::{Entry, Home, entries, entries_into, get, remove, reorder, set};
 use crate::spare::{ByAddress, Questions, Spare, spares};
-use crate::tensor::Gradients;
+use crate::tensor::{Gradients, once};
 
 /// Deeper nesting of modules than this is taken for a cycle.
 const DEEPEST: usize = 500;
@@ -43,7 +43,7 @@ struct Names {
 impl Names {
     fn get(py: Python<'_>) -> PyResult<&Self> {
         static NAMES: PyOnceLock<Names> = PyOnceLock::new();
-        NAMES.get_or_try_init(py, || {
+        once(&NAMES, py, || {
             let torch = py.import("torch")?;
             let tensor = torch.getattr("Tensor")?;
             let tensordict = py.import("tensordict._td")?.getattr("TensorDict")?;

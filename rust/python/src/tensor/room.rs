@@ -19,7 +19,9 @@ const LARGEST: usize = 512;
 const STEP: usize = 16;
 /// Blocks of each size: more than an allocator keeps ready.
 const EACH: usize = 12;
-const TRIES: usize = 3;
+/// Trials that must succeed, and how many there are: another thread may take the block in between.
+const NEEDED: usize = 3;
+const TRIES: usize = 24;
 
 /// The bytes that every object of one kind has, if it can be proved.
 ///
@@ -32,7 +34,7 @@ const TRIES: usize = 3;
 ///
 /// The size is the smallest of several such trials, so that it does not depend on one.
 pub(super) fn room(mut made_and_gone: impl FnMut() -> PyResult<usize>) -> PyResult<Option<usize>> {
-    let mut smallest: Option<usize> = None;
+    let (mut smallest, mut succeeded) = (None::<usize>, 0);
     for _ in 0..TRIES {
         let mut blocks = Blocks::new();
         for size in each_size() {
@@ -41,10 +43,14 @@ pub(super) fn room(mut made_and_gone: impl FnMut() -> PyResult<usize>) -> PyResu
         let address = made_and_gone()?;
         // Other objects that went with it may come first.
         let found = each_size().find_map(|size| blocks.ask(size).filter(|(at, _)| *at == address));
-        let Some((_, room)) = found else { return Ok(None) };
+        let Some((_, room)) = found else { continue };
         smallest = Some(smallest.map_or(room, |other| other.min(room)));
+        succeeded += 1;
+        if succeeded == NEEDED {
+            return Ok(smallest);
+        }
     }
-    Ok(smallest)
+    Ok(None)
 }
 
 /// Each size several times, the smallest first.
