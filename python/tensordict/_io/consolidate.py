@@ -23,7 +23,7 @@ from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device
-from tensordict._ops.waist import Waist, collect, leaves_of, refill
+from tensordict._ops.waist import Tree, Waist, collect, leaves_of, refill
 from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
@@ -129,10 +129,14 @@ class ConsolidateOps(Waist):
                 return self
             if inplace:
                 _check_inplace(self)
+            leaves: list[Any] = []
+            tree = collect(self, leaves)
+            taken, locks = refill(tree, iter(leaves)), tuple(_locks(tree))  # as it is now: another thread may change it
             if filename is not None:
-                return _finish(self, *_to_file(self, filename), inplace, os.path.abspath(os.fspath(filename)))
-            storage, views = _to_memory(self, target, non_blocking, share_memory, pin_memory)
-            return _finish(self, storage, views, inplace)
+                storage, views = _to_file(taken, locks, filename)
+                return _finish(tree, storage, views, locks, inplace, os.path.abspath(os.fspath(filename)))
+            storage, views = _to_memory(taken, target, non_blocking, share_memory, pin_memory)
+            return _finish(tree, storage, views, locks, inplace)
 
         return in_background(work, early, num_threads)
 
@@ -276,7 +280,7 @@ def _entries(node: Any) -> list[tuple[str, Any]]:
     """The entries by name; the members of a stack by their numbers."""
     if node._stacked:
         return [(str(place), part) for place, part in enumerate(node._parts())]
-    return list(node._fields().items())
+    return list(node._entries().items())
 
 
 def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
@@ -334,14 +338,15 @@ def _views_like(storage: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     return [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, starts)]
 
 
-def _finish(node: Any, storage: Tensor, views: list[Tensor], inplace: bool, filename: str | None = None) -> Any:
-    """The locked tensordict of the views: a new one like `node`, or `node` itself."""
-    locks = tuple(_locks(node))
+def _finish(
+    tree: Tree, storage: Tensor, views: list[Tensor], locks: tuple[bool, ...], inplace: bool, filename: str | None = None
+) -> Any:
+    """The locked tensordict of the views: a new one like that of `tree`, or that one itself."""
     if inplace:
-        _put(node, iter(views))
-        result = node
+        _put(tree, iter(views))
+        result = tree[0]
     else:
-        result = refill(collect(node, []), iter(views))
+        result = refill(tree, iter(views))
     if result.device is not None or (filename is not None and not inplace):
         result._label_device(storage.device)
     return _held(result, Buffer(storage, locks, filename)).lock_()
@@ -352,17 +357,19 @@ def _held(node: Any, buffer: Buffer) -> Any:
     return node
 
 
-def _locks(node: Any) -> Iterator[bool]:
+def _locks(tree: Tree) -> Iterator[bool]:
+    node, pieces = tree
     yield node.is_locked
-    for part in node._parts():
-        if isinstance(part, TensorCollection) and not _is_object(part):
+    for part in pieces.values():
+        if type(part) is tuple and not _is_object(part[0]):
             yield from _locks(part)
 
 
-def _put(node: Any, views: Iterator[Tensor]) -> None:
-    for key, value in _entries(node):
-        if isinstance(value, TensorCollection):
-            _put(value, views)
+def _put(tree: Tree, views: Iterator[Tensor]) -> None:
+    node, pieces = tree
+    for key, part in pieces.items():
+        if type(part) is tuple:
+            _put(part, views)
         else:
             node._set_str(key, next(views))
 
@@ -523,14 +530,14 @@ _LENGTH = 8  # bytes at the end of a file that say how long the text before them
 _GRAIN = 16  # bytes of the largest element
 
 
-def _to_file(node: Any, filename: FilePath) -> tuple[Tensor, list[Tensor]]:
+def _to_file(node: Any, locks: tuple[bool, ...], filename: FilePath) -> tuple[Tensor, list[Tensor]]:
     """Writes the leaves to a file; gives its mapped bytes and the views of them."""
     _check_text(node)
     pieces = _pieces(node)
     leaves = pieces.tensors
     _check_dense(node, leaves)
     starts, size = packed_places(_sizes(leaves))
-    text = json.dumps(_describe(node, starts, [*starts[1:], size], _locks(node)), default=str)
+    text = json.dumps(_describe(node, starts, [*starts[1:], size], iter(locks)), default=str)
     # torch.save cannot save a view, of another dtype, of a storage that has not a whole number of its elements
     text += " " * (-(size + len(text) + _LENGTH) % _GRAIN)
     path = os.path.abspath(os.fspath(filename))
