@@ -105,6 +105,17 @@ def _is_there(filename: str, storage: Any) -> bool:
     return memory is None or not len(memory) or memory.is_at(filename)
 
 
+def is_own_map(tensor: Any) -> bool:
+    """Whether a mapped tensor still is what was mapped: it may have been given other memory, or other strides."""
+    storage = tensor.untyped_storage()
+    if not isinstance(storage, _MappedStorage):
+        # one that torch mapped itself knows its file
+        return bool(storage.filename is not None or not tensor.numel())
+    return tensor._whole_shape is not None or bool(
+        tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.numel() * tensor.itemsize == storage.nbytes()
+    )
+
+
 def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
     if storage._file is not None and not _is_there(storage._file, storage):
         return _rebuild_storage, (None, _copy_handler(bytes(cast("bytes", storage._map))), storage.nbytes(), None)
@@ -607,7 +618,7 @@ class MemoryMappedTensor(Tensor):
             return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
         where: Callable[..., Any]
         if self._filename is not None:
-            if not _is_there(self._filename, self.untyped_storage()):
+            if not is_own_map(self) or not _is_there(self._filename, self.untyped_storage()):
                 return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
             where, memory = MemoryMappedTensor.from_filename, self._filename
         elif self._handler is not None:

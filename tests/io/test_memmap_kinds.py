@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tensordict import NonTensorData, NonTensorStack, TensorClass, TensorDict, lazy_stack
+from tensordict import NonTensorData, NonTensorStack, TensorClass, TensorDict, append_memmap, lazy_stack
 
 
 def nested_list(depth: int) -> list[Any]:
@@ -170,3 +170,107 @@ def test_leaves_whose_files_were_replaced_are_saved_and_sent_as_they_are(tmp_pat
     assert (tmp_path / "a.memmap").stat().st_ino == number
     pickle.loads(pickle.dumps(new))["a"].fill_(5)
     assert new["a"].tolist() == [5.0, 5.0, 5.0]
+
+
+def test_what_was_written_to_private_maps_is_saved(tmp_path: Path) -> None:
+    TensorDict({"a": torch.ones(3), "b": torch.ones(3)}, [3]).memmap(tmp_path)
+    private = TensorDict.load_memmap(tmp_path, mode="r")
+    private["a"].fill_(9)
+    private.memmap(tmp_path)
+    assert TensorDict.load_memmap(tmp_path)["a"].tolist() == [9.0, 9.0, 9.0]
+
+
+@pytest.mark.parametrize("change", ["data", "set_", "transposed"])
+def test_leaves_that_were_given_other_memory_are_saved_and_sent(tmp_path: Path, change: str) -> None:
+    mapped = TensorDict({"a": torch.arange(6.0).reshape(2, 3)}, []).memmap(tmp_path)
+    leaf = mapped["a"]
+    if change == "data":
+        leaf.data = torch.full((2, 3), 5.0)
+    elif change == "set_":
+        leaf.set_(torch.full((2, 3), 5.0))
+    else:
+        leaf.t_()
+    wanted = leaf.tolist()
+    assert pickle.loads(pickle.dumps(leaf)).tolist() == wanted
+    mapped.memmap(tmp_path)
+    assert TensorDict.load_memmap(tmp_path)["a"].tolist() == wanted
+
+
+class Masked(TensorClass):
+    """A class with an optional field."""
+
+    x: torch.Tensor
+    mask: torch.Tensor | None = None
+
+
+def test_entries_are_added_to_a_class_itself(tmp_path: Path) -> None:
+    mapped = Masked(x=torch.ones(3), batch_size=[3]).memmap(tmp_path / "root")
+    mapped.make_memmap_from_tensor("mask", torch.full((3,), 5.0))
+    assert Masked.load_memmap(tmp_path / "root").mask.tolist() == [5.0] * 3
+    data = TensorDict({"t": Masked(x=torch.ones(3), batch_size=[3])}, [3]).memmap(tmp_path / "nested")
+    data["t"].make_memmap_from_tensor("mask", torch.full((3,), 5.0))
+    assert TensorDict.load_memmap(tmp_path / "nested")["t"].mask.tolist() == [5.0] * 3
+
+
+def test_a_moved_folder_is_not_made_again(tmp_path: Path) -> None:
+    mapped = TensorDict({"a": torch.ones(3)}, [3]).memmap(tmp_path / "d")
+    (tmp_path / "d").rename(tmp_path / "e")
+    with pytest.raises(FileNotFoundError, match=str(tmp_path / "d")):
+        mapped.make_memmap("q", (3,))
+    assert not (tmp_path / "d").exists()
+    assert mapped.keys() == {"a"}
+
+
+def test_files_that_must_not_be_replaced_stay(tmp_path: Path) -> None:
+    TensorDict({"a": torch.ones(3)}, [3]).memmap(tmp_path)
+    TensorDict({"b": torch.ones(3)}, [3]).memmap(tmp_path, existsok=False)
+    assert (tmp_path / "a.memmap").exists()
+
+
+def test_a_data_set_does_not_say_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    TensorDict({"a": torch.ones(3)}, [3]).memmap(tmp_path / "set" / "_tensordict")
+    (tmp_path / "set" / "evil.py").write_text("raise SystemExit('code runs')")
+    (tmp_path / "set" / "meta.json").write_text("""{"_type": "<class 'set.evil.X'>"}""")
+    with pytest.raises(RuntimeError, match="import its module first"):
+        TensorDict.load_memmap(tmp_path / "set")
+
+
+def test_rows_with_another_object_reach_the_folder(tmp_path: Path) -> None:
+    for number, write in enumerate(("setitem", "update_at_", "nested")):
+        source = TensorDict({"a": torch.zeros(3), "u": NonTensorData("old", batch_size=[3])}, [3])
+        mapped = TensorDict({"n": source}, [3]).memmap(tmp_path / str(number))
+        row = TensorDict({"a": torch.ones(()), "u": NonTensorData("new")})
+        if write == "setitem":
+            mapped["n"][0] = row
+        elif write == "update_at_":
+            mapped["n"].update_at_(row, 0)
+        else:
+            mapped[0] = TensorDict({"n": row})
+        for found in (mapped, TensorDict.load_memmap(tmp_path / str(number)), mapped.memmap_refresh_()):
+            assert found["n"].get("u").tolist() == ["new", "old", "old"]
+            assert found["n", "a"].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_node_of_fewer_batch_dimensions(tmp_path: Path) -> None:
+    data = TensorDict({"n": {"b": torch.zeros(3, 4)}}, [3])
+    data["n"].batch_size = []
+    data.memmap(tmp_path)
+    found = TensorDict.load_memmap(tmp_path)
+    assert found.batch_size == torch.Size([3])
+    assert found["n"].batch_size == torch.Size([])
+    assert found["n", "b"].shape == torch.Size([3, 4])
+
+
+def test_a_pair_of_surrogates_stays_two(tmp_path: Path) -> None:
+    value = "\ud83d" + "\ude00"
+    TensorDict({"o": NonTensorData(value)}).memmap(tmp_path)
+    assert TensorDict.load_memmap(tmp_path)["o"] == value
+
+
+def test_appends_that_would_lose_something_are_refused(tmp_path: Path) -> None:
+    TensorDict({"a": torch.zeros(3), "o": NonTensorData("x", batch_size=[3])}, [3]).memmap(tmp_path)
+    rows = TensorDict({"a": torch.ones(3), "o": NonTensorData("y", batch_size=[3])}, [3])
+    with pytest.raises(ValueError, match="'o'"):
+        append_memmap(tmp_path, rows)
+    assert TensorDict.load_memmap(tmp_path)["o"] == "x"

@@ -33,8 +33,10 @@ def same_in_json(value: Any) -> bool:
     """Whether JSON gives back an equal object of the same classes."""
     if type(value) is float:
         return math.isfinite(value)
-    if value is None or type(value) in (str, bool, int):
-        return True
+    if type(value) in (str, int):
+        return is_kept(value) if type(value) is str else -_LARGEST < value < _LARGEST
     if type(value) is list:
         return all(map(same_in_json, value))
-    return type(value) is dict and all([type(key) is str and same_in_json(item) for key, item in value.items()])
+    if type(value) is dict:
+        return all([type(key) is str and is_kept(key) and same_in_json(item) for key, item in value.items()])
+    return value is None or type(value) is bool

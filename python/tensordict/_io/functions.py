@@ -69,6 +69,8 @@ def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = No
             f"Cannot append rows of batch size {more} to the saved tensordict, of batch size {size}: they differ beyond the "
             "first dimension."
         )
+    if saved._stacked or rows._stacked:  # type: ignore[attr-defined]
+        raise ValueError(f"append_memmap appends to saved tensordicts, and {prefix} or the rows are a lazy stack.")
     joined = _joined(saved, rows, ())
     if more[0]:
         joined.memmap(prefix, copy_existing=True)
@@ -85,6 +87,7 @@ def _joined(saved: Any, rows: Any, path: tuple[str, ...]) -> Any:
     for key, value in old.items():
         here = (*path, key)
         if isinstance(value, TensorCollection) and isinstance(new[key], TensorCollection):
+            _check_nodes(value, new[key], here)
             fields[key] = _joined(value, new[key], here)
             continue
         if isinstance(value, TensorCollection) or not _fits(value, new[key]):
@@ -93,6 +96,15 @@ def _joined(saved: Any, rows: Any, path: tuple[str, ...]) -> Any:
         fields[key] = torch.cat([value, new[key].to(value.device)])
     size = Size((saved.batch_size[0] + rows.batch_size[0], *saved.batch_size[1:]))
     return saved._rebuild(fields, size, saved.device, saved._names)
+
+
+def _check_nodes(old: Any, new: Any, path: tuple[str, ...]) -> None:
+    """Raises where the rows of a node cannot be put behind those of another."""
+    name = path[0] if len(path) == 1 else path
+    if any([node._is_non_tensor or node._stacked for node in (old, new)]):
+        raise ValueError(f"Cannot append rows to the entry {name!r}, of type {type(old).__name__}: only tensors grow.")
+    if not old.batch_size or old.batch_size[1:] != new.batch_size[1:] or len(old.batch_size) != len(new.batch_size):
+        raise ValueError(f"Cannot append rows of batch size {new.batch_size} to the entry {name!r}, of {old.batch_size}.")
 
 
 def _fits(value: Any, more: Any) -> bool:

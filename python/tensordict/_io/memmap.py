@@ -233,18 +233,16 @@ class MemmapOps(Waist):
         check_mode(mode)
         if not (allow_pickle is None or isinstance(allow_pickle, bool)):
             raise TypeError(f"allow_pickle must be a bool or None, got {allow_pickle!r}")
-        part = "" if subpath is None else _part(prefix, subpath, robust_key is not False)
+        part, keys = ("", []) if subpath is None else _part(subpath, robust_key is not False)
         if os.path.isfile(prefix):
             raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
-        found = read(
-            prefix,
-            part=part,
-            device=as_device(device),
-            non_blocking=non_blocking,
-            robust_key=robust_key,
-            mode=mode,
-            allow_pickle=allow_pickle,
-        )
+        options: dict[str, Any] = {"robust_key": robust_key, "mode": mode, "allow_pickle": allow_pickle}
+        try:
+            found = read(prefix, part=part, device=as_device(device), non_blocking=non_blocking, **options)
+        except FileNotFoundError as error:
+            if not part or not os.path.isdir(prefix) or os.path.isfile(os.path.join(prefix, part, "meta.json")):
+                raise
+            raise ValueError(f"No tensordict found under subpath {'/'.join(keys)!r}: {error}") from None
         return found if out is None else out.update(found)
 
     def load_memmap_(
@@ -459,8 +457,8 @@ def _take_over(node: Any, found: Any) -> None:
         node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
 
 
-def _part(prefix: Any, subpath: Any, robust_key: bool) -> str:
-    """The sub-folder of a nested entry."""
+def _part(subpath: Any, robust_key: bool) -> tuple[str, list[str]]:
+    """The sub-folder of a nested entry, and its keys."""
     if isinstance(subpath, str):
         keys = [key for key in subpath.split("/") if key]
     else:
@@ -468,10 +466,7 @@ def _part(prefix: Any, subpath: Any, robust_key: bool) -> str:
             keys = list(path_of(subpath))
         except KeyError:
             raise ValueError("subpath must be a string path or a (nested) tuple of strings.") from None
-    part = "/".join(key_file_name(key, robust_key) for key in keys)
-    if not os.path.isfile(os.path.join(prefix, part, "meta.json")) and os.path.isdir(prefix):
-        raise ValueError(f"No tensordict found under subpath {'/'.join(keys)!r} (missing meta.json in {prefix}/{part}).")
-    return part
+    return "/".join([key_file_name(key, robust_key) for key in keys]), keys
 
 
 def _add_leaf(

@@ -149,16 +149,16 @@ def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None]) -> 
         if spot.kind is not WRAPPER:
             rare["prefix"] = folder
         if spot.kind is OBJECTS:
-            _mark_within(node)
+            mark_within(node)
     return nodes[0]
 
 
-def _mark_within(node: Any) -> None:
+def mark_within(node: Any) -> None:
     """Marks the parts of a stack of objects, which is in one file."""
     for part in node._parts():
         if isinstance(part, TensorCollection):
             part._rare.update(memmap=True, within=True)  # type: ignore[attr-defined]
-            _mark_within(part)
+            mark_within(part)
 
 
 def mark(node: Any) -> Any:
@@ -167,5 +167,5 @@ def mark(node: Any) -> Any:
     for spot in Plan(node).spots:
         spot.node._rare["memmap"] = True
         if spot.kind is OBJECTS:
-            _mark_within(spot.node)
+            mark_within(spot.node)
     return node

@@ -19,7 +19,7 @@ from tensordict._kernel.native import Level, load_tree, save_leaf, save_tree
 from tensordict._kernel.unbatched import check_batched
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
-from tensordict.memmap import MemoryMappedTensor
+from tensordict.memmap import MemoryMappedTensor, is_own_map
 
 
 class Saved(NamedTuple):
@@ -71,7 +71,7 @@ def prepare(leaf: Tensor) -> Tensor:
 
 def _origin(leaf: Any) -> tuple[str, Any] | None:
     """The file that a leaf is mapped from as a whole, and its map where it is known."""
-    if type(leaf) is MemoryMappedTensor and not leaf._index_chain and leaf._filename is not None:
+    if type(leaf) is MemoryMappedTensor and not leaf._index_chain and leaf._filename is not None and is_own_map(leaf):
         return leaf._filename, getattr(leaf.untyped_storage(), "_map", None)
     return None
 
@@ -198,8 +198,10 @@ def _result(leaf: Any, root: str, memory: Any, file: str) -> Tensor:
 
 def _path_levels(root: Any, path: tuple[str, ...]) -> list[Level]:
     """The levels that lead from a tree to the one of an entry; those that are not there are plain."""
-    spots = [Spot(root, 0, None, "")]
     node = root
+    while kind_of(node) is WRAPPER:  # whose folder is known as that of what it wraps
+        node = node._wrapped
+    spots = [Spot(node, 0, None, "")]
     for key in path[:-1]:
         while kind_of(node) is WRAPPER:
             node = node._wrapped

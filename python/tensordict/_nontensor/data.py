@@ -106,9 +106,14 @@ class NonTensorDataBase(TensorClass):
         self._hold(value)
 
     def _hold(self, value: Any) -> None:
+        before = self._data
         object.__setattr__(self, "_data", value)
         if self._extra is not None and self._extra.get("memmap"):
-            self._resave()
+            try:
+                self._resave()
+            except BaseException:
+                object.__setattr__(self, "_data", before)
+                raise
 
     def _is_memmaped_from_above(self) -> bool:
         return in_file_of_stack(self)

@@ -12,6 +12,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._convert.linked import LinkedList
+from tensordict._io.plan import mark_within
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
@@ -207,6 +208,14 @@ class NonTensorStack(LazyStackedTensorDict):
         write(self, list(range(math.prod(self.batch_size))), _objects_for(value, self.batch_size))
         self._resave()
         return self
+
+    def _take_file(self, other: Any) -> None:
+        """Writes this stack to the folder of the mapped holder in whose place it comes."""
+        rare = other._extra
+        if rare is not None and rare.get("memmap"):
+            self._rare.update(memmap=True, prefix=rare.get("prefix"))
+            mark_within(self)
+            self._resave()
 
     def _resave(self) -> None:
         if self._extra is not None and self._extra.get("memmap"):

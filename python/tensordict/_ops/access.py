@@ -194,6 +194,7 @@ class AccessOps(Waist):
         if made is not target:
             if self.is_locked:
                 made.lock_()
+            made._take_file(target)
             self._set_str(key, made)
 
     def set_(self, key: Key, item: Any, *, non_blocking: bool = False) -> Self:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -184,10 +184,8 @@ def _restore(type_name: str, inner: Any) -> Any:
         if str(cls) == type_name:
             return cls._wrap(inner)
     module, _, name = type_name.removeprefix("<class '").removesuffix("'>").rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
-        found = None
+    # a data set must not say what is imported, which runs code
+    found = getattr(sys.modules.get(module), name, None)
     if not isinstance(found, TensorClassMeta):
         raise RuntimeError(f"the folder holds a {type_name}: there is no tensorclass of that name; import its module first")
     return found._wrap(inner)  # type: ignore[attr-defined]

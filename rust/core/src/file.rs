@@ -9,7 +9,7 @@ use crate::memmap::{FileId, Map};
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
 use crate::owned::owned;
 use crate::ragged::RaggedSchema;
-use crate::reader::join;
+use crate::reader::{join, members};
 use crate::schema::LeafSchema;
 use crate::transaction::{self, Changes, recovered};
 use crate::whole::{self, Place};
@@ -74,6 +74,8 @@ pub struct Origin {
     pub path: PathBuf,
     /// Which file that was; none where it is not known.
     pub file: Option<FileId>,
+    /// Whether what is written to the tensor is written to the file.
+    pub shared: bool,
 }
 
 impl Origin {
@@ -159,12 +161,33 @@ impl Names {
         Ok(names)
     }
 
+    /// The same for a chain of levels, of which those that are there may be named in the other way.
+    fn as_found(view: &View<'_>, plan: &SavePlan<'_>, naming: Naming, below: &str) -> Result<Self> {
+        let mut names = Self::new(plan, naming, below)?;
+        for number in 1..names.levels.len() {
+            let is_there = |name: &str| view.has(&join(name, META));
+            let (folder, _) = names.below(number - 1, &plan.levels[number].key, "", naming)?;
+            let spelled = names
+                .below(number - 1, &plan.levels[number].key, "", naming.other())
+                .ok();
+            names.levels[number] = match spelled {
+                Some((second, _)) if !is_there(&folder) && is_there(&second) => second,
+                _ => folder,
+            };
+        }
+        for (number, leaf) in plan.leaves.iter().enumerate() {
+            names.leaves[number] = names.below(leaf.level, &leaf.key, LEAF_SUFFIX, naming)?.0;
+        }
+        Ok(names)
+    }
+
     fn below(&self, level: usize, key: &str, suffix: &str, naming: Naming) -> Result<(String, Vec<String>)> {
         let mut keys = self.keys[level].clone();
         keys.push(key.to_owned());
         let name = naming.name(key);
         let name = format!("{name}{suffix}");
-        if [STAGING, COMMITTED].contains(&name.as_str()) {
+        // `.NAME` with that ending is where a new folder `NAME` is made.
+        if name == COMMITTED || (name.starts_with('.') && name.ends_with(STAGING)) {
             return Err(Error::FileCollision {
                 first: Vec::new(),
                 second: keys,
@@ -375,10 +398,36 @@ fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOpt
         &names,
         &view.folder.path,
     )?);
-    plan_removals(view, &names, plan, &place.below, &mut changes);
+    check_batch_above(view, place, plan)?;
+    if options.replace {
+        plan_removals(view, &names, plan, &place.below, &mut changes);
+    }
     let maps = transaction::change(view, changes, options.durable)?;
     let files = names.leaves.iter().map(|file| place.relative(file));
     Ok(saved(&written, files, maps))
+}
+
+/// Checks that a tree that is a level of another has a batch size that its parent, as it is in the folder, allows.
+fn check_batch_above(view: &View<'_>, place: &Place, plan: &SavePlan<'_>) -> Result<()> {
+    let Some(shape) = plan.levels[0]
+        .meta
+        .shape
+        .as_deref()
+        .filter(|_| !place.below.is_empty())
+    else {
+        return Ok(());
+    };
+    let (above, name) = place.below.rsplit_once('/').unwrap_or(("", &place.below));
+    let batch_size = whole::metadata(view, above)?.shape.unwrap_or_default();
+    let shared = shape.len().min(batch_size.len());
+    if plan.levels[0].meta.is_plain() && shape[..shared] != batch_size[..shared] {
+        return Err(Error::BatchSize {
+            key: vec![name.to_owned()],
+            shape: shape.to_vec(),
+            batch_size,
+        });
+    }
+    Ok(())
 }
 
 /// What is to be written of a leaf; nothing where it has no elements or is there already.
@@ -389,12 +438,17 @@ fn leaf_change<'a>(
     file: &str,
     options: SaveOptions,
 ) -> Result<Option<Write<'a>>> {
-    let in_place = is_in_place(view, leaf, file);
+    let here = is_from(view, leaf, file);
+    let kept = here
+        && leaf
+            .origin
+            .as_ref()
+            .is_some_and(|origin| origin.shared && origin.file.is_some());
     // A file that committed changes are to replace is written again, as they will not be carried out any more.
-    if leaf.source.is_empty() || (in_place && !view.is_pending()) {
+    if leaf.source.is_empty() || (kept && !view.is_pending()) {
         return Ok(None);
     }
-    if !in_place {
+    if !here {
         check_origin(leaf, names, view.folder.full(file), options)?;
     }
     if !options.replace && view.has(file) {
@@ -407,7 +461,7 @@ fn leaf_change<'a>(
 }
 
 /// Whether the leaf is mapped from the very file that is at its place.
-fn is_in_place(view: &View<'_>, leaf: &SaveLeaf<'_>, file: &str) -> bool {
+fn is_from(view: &View<'_>, leaf: &SaveLeaf<'_>, file: &str) -> bool {
     let Some(origin) = &leaf.origin else {
         return false;
     };
@@ -454,23 +508,18 @@ pub fn add_leaf(
         levels: levels.to_vec(),
         leaves: vec![leaf.clone()],
     };
-    let (place, folder) = match Place::lock(path) {
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            let mut saved = save(path, &plan, options)?;
-            return saved.pop().ok_or_else(|| Error::Busy { path: path.into() });
-        }
-        locked => locked?,
-    };
+    let (place, folder) = Place::lock(path)?;
     let view = settled(&recovered(&folder)?)?;
-    let names = Names::new(&plan, options.naming, &place.below)?;
+    let names = Names::as_found(&view, &plan, options.naming, &place.below)?;
     let mut changes = Changes::default();
-    for (level, name) in plan.levels.iter_mut().zip(&names.levels) {
+    for (number, name) in names.levels.iter().enumerate() {
         match whole::metadata(&view, name) {
-            Ok(meta) => level.meta = meta,
-            Err(Error::NoMetadata { .. }) => changes.folders.push(name.clone()),
+            Ok(meta) => plan.levels[number].meta = meta,
+            Err(Error::NoMetadata { .. }) if number > 0 => changes.folders.push(name.clone()),
             Err(error) => return Err(error),
         }
     }
+    check_as_found(&plan, &names)?;
     changes.folders.retain(|name| *name != place.below);
     let (leaf, file) = (&plan.leaves[0], &names.leaves[0]);
     let write = leaf_change(&view, &names, leaf, file, options)?;
@@ -497,7 +546,15 @@ pub fn add_leaf(
 pub fn replace_level(path: &Path, meta: &Metadata, files: &[(String, Vec<u8>)]) -> Result<()> {
     let (place, folder) = Place::lock(path)?;
     let view = settled(&recovered(&folder)?)?;
-    whole::metadata(&view, &place.below)?;
+    let old = whole::metadata(&view, &place.below)?;
+    if old.is_plain() || !members(&view, &place.below, &old).is_empty() {
+        return Err(Error::Metadata {
+            path: view.folder.full(&place.part(META)),
+            field: "_type".into(),
+            wanted: "a holder of objects",
+            found: old.kind,
+        });
+    }
     let level = SaveLevel {
         parent: None,
         key: Cow::Borrowed(""),
@@ -533,6 +590,42 @@ fn settled<'a>(view: &View<'a>) -> Result<View<'a>> {
         transaction::carry_out_again(view.folder)?;
     }
     Ok(View::plain(view.folder))
+}
+
+/// Checks that a chain of levels and its one leaf fit what the folder has by now: another save may have changed it.
+fn check_as_found(plan: &SavePlan<'_>, names: &Names) -> Result<()> {
+    let leaf = &plan.leaves[0];
+    for (number, keys) in names.keys.iter().enumerate() {
+        let is_last = number + 1 == plan.levels.len();
+        let key = if is_last {
+            &leaf.key
+        } else {
+            &plan.levels[number + 1].key
+        };
+        let meta = &plan.levels[number].meta;
+        let full: Vec<String> = keys.iter().cloned().chain([key.clone().into_owned()]).collect();
+        let there = meta
+            .entries
+            .iter()
+            .find(|(other, _)| other == key)
+            .map(|(_, entry)| entry);
+        if there.is_some_and(|entry| matches!(entry, Entry::Level(_)) == is_last) {
+            let shown = full.join("/");
+            return Err(Error::KeyCollision {
+                first: shown.clone(),
+                second: shown,
+            });
+        }
+        let batch_size = meta.shape.as_deref().unwrap_or_default();
+        if is_last && matches!(leaf.says, Says::Schema) && !leaf.schema.shape.starts_with(batch_size) {
+            return Err(Error::BatchSize {
+                key: full,
+                shape: leaf.schema.shape.clone(),
+                batch_size: batch_size.to_vec(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Adds the entries of a chain of levels and their one leaf, in place of those of the same key.

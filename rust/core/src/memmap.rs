@@ -361,10 +361,18 @@ pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
         done => return done,
     }
     let permissions = replaceable(path)?;
-    let beside = beside(path);
-    let map = create_zeros(&beside, path, bytes)?;
-    put(&beside, path, Some(permissions))?;
-    Ok(map)
+    loop {
+        let beside = beside(path);
+        match create_zeros(&beside, path, bytes) {
+            // A process that was killed, and had the number of this one, left it.
+            Err(Error::Exists { .. }) => {}
+            map => {
+                let map = map?;
+                put(&beside, path, Some(permissions))?;
+                return Ok(map);
+            }
+        }
+    }
 }
 
 /// The permissions of the file that is to be replaced. What would not be replaced by a rename, or not as meant, is told

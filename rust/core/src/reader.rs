@@ -309,7 +309,9 @@ impl Reader<'_> {
         if let (Some(shape), Some(batch_size)) = (&found.meta.shape, &tree.levels[parent].meta.shape)
             && found.meta.is_plain()
         {
-            check_shape(shape, batch_size, || tree.keys(parent, key))?;
+            // A node may have fewer batch dimensions than the one it is in.
+            let shared = shape.len().min(batch_size.len());
+            check_shape(shape, &batch_size[..shared], || tree.keys(parent, key))?;
         }
         Ok(found)
     }

@@ -26,6 +26,9 @@ use crate::{Error, Result};
 /// Longest name of a file on the usual file systems.
 const LONGEST_NAME: usize = 255;
 
+/// What forbids that a file is replaced, or that a folder loses an entry.
+const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
+
 /// Changes to one folder.
 #[derive(Debug, Default)]
 pub(crate) struct Changes<'a> {
@@ -103,7 +106,13 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
             &[Errno::NOENT, Errno::NOTDIR, Errno::ISDIR],
         )?;
     }
-    let kept = [Errno::NOENT, Errno::NOTEMPTY, Errno::EXIST, Errno::NOTDIR];
+    let kept = [
+        Errno::NOENT,
+        Errno::NOTEMPTY,
+        Errno::EXIST,
+        Errno::NOTDIR,
+        Errno::BUSY,
+    ];
     for gone in &journal.remove_folders {
         done("remove", gone, folder.remove_folder(gone), &kept)?;
     }
@@ -430,6 +439,13 @@ fn is_folder(folder: &Folder, place: &str) -> bool {
     folder.kind(place).is_some_and(rustix::fs::FileType::is_dir)
 }
 
+/// Whether the system was told that the entries of a folder stay.
+fn is_fixed(folder: &Folder, place: &str) -> bool {
+    let place = if place.is_empty() { "." } else { place };
+    rustix::fs::statx(folder, place, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
+        .is_ok_and(|facts| facts.stx_attributes.intersects(FIXED))
+}
+
 /// Whether something is at the place of a file, which must be something that can be replaced.
 fn check_place(folder: &Folder, place: &str) -> Result<bool> {
     let wanted = StatxFlags::TYPE | StatxFlags::MODE;
@@ -443,11 +459,10 @@ fn check_place(folder: &Folder, place: &str) -> Result<bool> {
         // Another reason than that nothing is there shows when the file is put there.
         Err(_) => return Ok(false),
     };
-    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
     if rustix::fs::FileType::from_raw_mode(facts.stx_mode.into()).is_dir() {
         return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
     }
-    if facts.stx_attributes.intersects(fixed) {
+    if facts.stx_attributes.intersects(FIXED) {
         return Err(Error::io("replace", folder.full(place), Errno::PERM));
     }
     Ok(true)
@@ -460,8 +475,14 @@ fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
     let replaced = journal.rename.iter().map(|(_, place)| place);
     let parents: BTreeSet<&str> = replaced.chain(removed).map(|place| parent(place)).collect();
     for place in parents {
-        if folder.kind(place).is_some() && !folder.may_change(place) {
+        if !is_folder(folder, place) {
+            continue;
+        }
+        if !folder.may_change(place) {
             return Err(Error::io("write in", folder.full(place), Errno::ACCESS));
+        }
+        if is_fixed(folder, place) {
+            return Err(Error::io("write in", folder.full(place), Errno::PERM));
         }
     }
     for place in journal.remove_files.iter().filter(there) {
@@ -484,6 +505,13 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Makes the folder `path`, which does not exist, with all its files. None where another writer was faster.
 pub(crate) fn create(path: &Path, changes: &Changes<'_>, durable: bool) -> Result<Option<Vec<Option<Map>>>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with('.') && name.ends_with(STAGING) {
+        return Err(Error::UnsafeName {
+            key: path.display().to_string(),
+            name: name.into_owned(),
+        });
+    }
     let made = make_parents(path)?;
     let done = create_in_parent(path, changes, durable);
     if done.is_err() {
@@ -502,6 +530,10 @@ fn create_in_parent(path: &Path, changes: &Changes<'_>, durable: bool) -> Result
             return Err(Error::io("create", path, source));
         }
         _ => {}
+    }
+    // A link could lead to somebody else's folder, which is emptied next.
+    if beside.symlink_metadata().is_ok_and(|facts| facts.is_symlink()) {
+        return Err(Error::LinkedFolder { path: beside });
     }
     let folder = match Locked::wait(&beside) {
         // The writer that had the lock renamed or removed the folder.
@@ -589,7 +621,8 @@ fn make_parents(path: &Path) -> Result<Vec<PathBuf>> {
 /// about to tell that there is no folder.
 pub(crate) fn clean_beside(path: &Path) {
     let beside = beside(path);
-    if let Ok(Some(_locked)) = Locked::at_once(&beside) {
+    let is_link = beside.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
+    if !is_link && let Ok(Some(_locked)) = Locked::at_once(&beside) {
         let _ = std::fs::remove_dir_all(&beside);
     }
 }

@@ -27,17 +27,6 @@ pub(crate) struct Place {
 impl Place {
     /// Where the tree in the folder `path` is.
     pub(crate) fn of(path: &Path) -> Self {
-        Self::within(path, |_| true)
-    }
-
-    /// The same for a writer: the outermost folder that this process may change.
-    pub(crate) fn to_write(path: &Path) -> Self {
-        Self::within(path, |folder| {
-            Folder::open(folder).is_ok_and(|folder| folder.may_change(""))
-        })
-    }
-
-    fn within(path: &Path, fits: impl Fn(&Path) -> bool) -> Self {
         let mut found = Self {
             root: path.into(),
             below: String::new(),
@@ -57,7 +46,7 @@ impl Place {
             let Some(name) = level.file_name().and_then(|name| name.to_str()) else {
                 break;
             };
-            if !is_level(above) || !same_device(above, level) || !claims(above, name) {
+            if !is_level(above) || !claims(above, name) {
                 break;
             }
             below = if below.is_empty() {
@@ -65,12 +54,10 @@ impl Place {
             } else {
                 format!("{name}/{below}")
             };
-            if fits(above) {
-                found = Self {
-                    root: above.into(),
-                    below: below.clone(),
-                };
-            }
+            found = Self {
+                root: above.into(),
+                below: below.clone(),
+            };
         }
         found
     }
@@ -93,10 +80,10 @@ impl Place {
     /// Locks the outermost folder, waiting for other writers.
     pub(crate) fn lock(path: &Path) -> Result<(Self, Locked)> {
         loop {
-            let place = Self::to_write(path);
+            let place = Self::of(path);
             let locked = Locked::wait(&place.root)?;
             // Meanwhile another writer may have made it a level of another, or none.
-            if Self::to_write(path) == place {
+            if Self::of(path) == place {
                 return Ok((place, locked));
             }
         }
@@ -114,11 +101,6 @@ fn is_link(path: &Path) -> bool {
 /// Whether there is a sign of a tree in a folder.
 fn is_level(folder: &Path) -> bool {
     folder.join(META).exists() || folder.join(COMMITTED).exists()
-}
-
-fn same_device(one: &Path, other: &Path) -> bool {
-    let device = |path: &Path| rustix::fs::stat(path).map(|facts| facts.st_dev).ok();
-    device(one) == device(other)
 }
 
 /// Whether the tree in the folder `above` has a level in its sub-folder `name`, now or once what is committed is done.

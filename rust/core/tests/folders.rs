@@ -42,6 +42,7 @@ fn origin(path: &Path) -> Origin {
     Origin {
         path: path.into(),
         file: FileId::at(path),
+        shared: true,
     }
 }
 
@@ -317,6 +318,22 @@ fn a_hostile_journal_cannot_leave_the_folder() {
 fn a_leaf_is_added_with_the_levels_it_needs() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
+    let empty = SavePlan {
+        levels: vec![level(None, "", 0)],
+        leaves: Vec::new(),
+    };
+    let add = |key, bytes| {
+        add_leaf(
+            &path,
+            &[level(None, "", 0), level(Some(0), "n", 0)],
+            &leaf(1, key, bytes),
+            OPTIONS,
+        )
+    };
+    // A folder that was moved or removed is not made again, as a set of that leaf alone.
+    assert!(add("a", b"aa").is_err());
+    assert!(!path.exists());
+    save(&path, &empty, OPTIONS).unwrap();
     for (key, bytes) in [("a", b"aaaa".as_slice()), ("b", b"bb"), ("a", b"AA")] {
         let levels = [level(None, "", 0), level(Some(0), "n", 0)];
         add_leaf(&path, &levels, &leaf(1, key, bytes), OPTIONS).unwrap();

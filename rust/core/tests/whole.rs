@@ -359,3 +359,96 @@ fn a_link_to_nowhere_and_a_file_that_lies_about_its_size_are_refused() {
         assert!(matches!(load(&path), Err(Error::Io { action: "read", .. })));
     }
 }
+
+#[test]
+fn a_leaf_that_does_not_fit_what_is_there_by_now_is_refused() {
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("t");
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
+    let before = files(&path);
+    let root = || level(None, "", 0, None);
+    let three = SaveLeaf {
+        schema: LeafSchema {
+            dtype: DType::U8,
+            shape: vec![3],
+        },
+        ..leaf(0, "z", b"zzz")
+    };
+    assert!(matches!(
+        add_leaf(&path, &[root()], &three, OPTIONS),
+        Err(Error::BatchSize { .. })
+    ));
+    for (levels, leaf) in [
+        (vec![root()], leaf(0, "n", b"zz")),
+        (vec![root(), level(Some(0), "a", 0, None)], leaf(1, "z", b"zz")),
+    ] {
+        assert!(matches!(
+            add_leaf(&path, &levels, &leaf, OPTIONS),
+            Err(Error::KeyCollision { .. })
+        ));
+    }
+    let mut part = plain(b"aa");
+    part.levels[0].meta = Metadata::plain(vec![1]);
+    part.leaves.clear();
+    part.levels.truncate(1);
+    assert!(matches!(
+        save(&path.join("n"), &part, OPTIONS),
+        Err(Error::BatchSize { .. })
+    ));
+    let meta = Metadata::parse(br#"{"_type": "Object"}"#, Path::new("text")).unwrap();
+    assert!(replace_level(&path.join("n"), &meta, &[]).is_err());
+    assert_eq!(files(&path), before);
+}
+
+#[test]
+fn levels_are_found_by_either_spelling() {
+    let top = tempfile::tempdir().unwrap();
+    for (saved, added) in [
+        (Naming::Robust, Naming::Verbatim),
+        (Naming::Verbatim, Naming::Robust),
+    ] {
+        let path = top.path().join(format!("{saved:?}"));
+        let options = |naming| SaveOptions { naming, ..OPTIONS };
+        let mut plan = plain(b"aa");
+        plan.levels[1].key = "n e".into();
+        save(&path, &plan, options(saved)).unwrap();
+        let levels = [level(None, "", 0, None), level(Some(0), "n e", 0, None)];
+        add_leaf(&path, &levels, &leaf(1, "z", b"zz"), options(added)).unwrap();
+        assert_eq!(lengths(&load(&path).unwrap()), [2, 2, 2]);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
+    }
+}
+
+#[test]
+fn a_link_where_a_new_folder_is_made_is_not_followed() {
+    let top = tempfile::tempdir().unwrap();
+    let home = top.path().join("home");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("thesis"), b"mine").unwrap();
+    symlink(&home, top.path().join(".new.tensordict-staging")).unwrap();
+    let path = top.path().join("new");
+    assert!(load(&path).is_err());
+    assert!(matches!(
+        save(&path, &plain(b"aa"), OPTIONS),
+        Err(Error::LinkedFolder { .. })
+    ));
+    assert_eq!(fs::read(home.join("thesis")).unwrap(), b"mine");
+    // Nor is a folder of ours mistaken for one of a writer that was killed.
+    assert!(save(&top.path().join(".x.tensordict-staging"), &plain(b"aa"), OPTIONS).is_err());
+    let mut named = plain(b"aa");
+    named.levels[1].key = ".x.tensordict-staging".into();
+    assert!(matches!(
+        save(&path.with_file_name("t"), &named, OPTIONS),
+        Err(Error::FileCollision { .. })
+    ));
+}
+
+#[test]
+fn a_level_may_have_fewer_batch_dimensions_than_the_one_it_is_in() {
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("t");
+    let mut tree = plain(b"aa");
+    tree.levels[1].meta = Metadata::plain(Vec::new());
+    save(&path, &tree, OPTIONS).unwrap();
+    assert_eq!(load(&path).unwrap().levels[1].meta.shape, Some(Vec::new()));
+}

@@ -30,6 +30,11 @@ impl PyMap {
         Self(map)
     }
 
+    /// Whether a write reaches the file.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.mode() == Mode::ReadWrite
+    }
+
     pub(crate) fn file(&self) -> FileId {
         self.0.file()
     }

@@ -274,6 +274,7 @@ impl<'py> Held<'py> {
             _storage: storage.transpose()?,
             origin: origin.map(|(path, map)| Origin {
                 path,
+                shared: map.as_ref().is_none_or(|map| map.get().is_shared()),
                 file: map.map(|map| map.get().file()),
             }),
             dtype,
