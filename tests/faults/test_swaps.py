@@ -296,3 +296,17 @@ class TestKeysThatRunCode:
             net.p2 = None
             net._parameters["p2"] = Ending()
         assert ended == [1]
+
+
+@pytest.mark.parametrize("lazy", [torch._neg_view, torch.conj])
+def test_a_source_with_a_lazy_sign_or_conjugation(lazy: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    dtype = torch.complex64 if lazy is torch.conj else torch.float32
+    source = torch.full((1, 2), 1 + 2j, dtype=dtype) if dtype.is_complex else torch.ones(1, 2)
+    params = TensorDict({"weight": source}, [])
+    module = torch.nn.Linear(2, 1, bias=False, dtype=dtype)
+    with params.to_module(module):
+        pass
+    wanted = lazy(source).clone().resolve_conj().resolve_neg()
+    source.data = lazy(source.data)
+    with params.to_module(module):
+        assert torch.equal(module.weight.detach().resolve_conj().resolve_neg(), wanted)

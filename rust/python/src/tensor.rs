@@ -573,13 +573,20 @@ pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> 
     let Some(torch) = Torch::get(one.py())? else {
         return Ok(false);
     };
-    let (Some(Borrowed { raw: first, .. }), Some(Borrowed { raw: second, .. })) =
-        (torch.borrow(one)?, torch.borrow(two)?)
-    else {
+    let (Some(first), Some(second)) = (torch.borrow(one)?, torch.borrow(two)?) else {
         return Ok(false);
     };
     // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
-    Ok(unsafe { first.is_as(&second) })
+    if !unsafe { first.raw.is_as(&second.raw) } {
+        return Ok(false);
+    }
+    // A sign or a conjugation that is left to be done makes other values of the same memory.
+    for (object, read) in [(one, &first), (two, &second)] {
+        if !read.literal && !torch.is_literal(object, read.raw.code, true)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What a tensor says of itself.
