@@ -104,6 +104,10 @@ class Map:
         """
         Whether `path` still names the file that is mapped.
         """
+    def number(self, /) -> tuple[int, int]:
+        """
+        Device and number of the file that is mapped: what tells it from all others on this machine.
+        """
 
 @final
 class Swap:

@@ -119,16 +119,51 @@ def is_own_map(tensor: Any) -> bool:
 def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
     if storage._file is not None and not _is_there(storage._file, storage):
         return _rebuild_storage, (None, _copy_handler(bytes(cast("bytes", storage._map))), storage.nbytes(), None)
-    return _rebuild_storage, (storage._file, storage._handler, storage.nbytes(), storage._mode)
+    return _rebuild_storage, (storage._file, storage._handler, storage.nbytes(), storage._mode, _number(storage))
 
 
-def _rebuild_storage(filename: str | None, handler: _FileHandler | None, size: int, mode: str | None) -> torch.UntypedStorage:
+def _number(storage: Any) -> tuple[int, int] | None:
+    """What tells the file that a storage is mapped from from all others; None where it is not known, or there is none."""
+    memory = getattr(storage, "_map", None)
+    return memory.number() if memory is not None and storage._file is not None and len(memory) else None
+
+
+def _check_sent(storage: Any, number: tuple[int, int] | None) -> None:
+    """Raises if what was sent by the name of its file has come to be another file."""
+    if number is not None and _number(storage) != number:
+        raise RuntimeError(
+            f"the file {storage._file} was replaced after a tensor that is mapped from it was sent to this process: send a "
+            "copy (clone()), or save to another place"
+        )
+
+
+def _share_tensor(tensor: Any) -> tuple[Any, ...]:
+    where, arguments = tensor.__reduce_ex__(2)
+    if where != MemoryMappedTensor.from_filename:
+        return where, arguments
+    return _rebuild_sent, (arguments, _number(tensor.untyped_storage()))
+
+
+def _rebuild_sent(arguments: tuple[Any, ...], number: tuple[int, int] | None) -> Any:
+    made = MemoryMappedTensor.from_filename(*arguments)
+    _check_sent(made.untyped_storage(), number)
+    return made
+
+
+def _rebuild_storage(
+    filename: str | None,
+    handler: _FileHandler | None,
+    size: int,
+    mode: str | None,
+    number: tuple[int, int] | None = None,
+) -> torch.UntypedStorage:
     dtype, shape = torch.uint8, torch.Size([size])
     made: Tensor
     if filename is not None:
         made = MemoryMappedTensor.from_filename(filename, dtype, shape, mode=mode)
     else:
         made = MemoryMappedTensor._from_handler(cast("_FileHandler", handler), dtype, shape)
+    _check_sent(made.untyped_storage(), number)
     return made.untyped_storage()
 
 
@@ -752,3 +787,4 @@ def _deprecated(name: str) -> None:
 
 # its memory is that of any tensor, so the core reads it the same way
 register_plain_type(MemoryMappedTensor)
+ForkingPickler.register(MemoryMappedTensor, _share_tensor)

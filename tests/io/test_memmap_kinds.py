@@ -274,3 +274,14 @@ def test_appends_that_would_lose_something_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'o'"):
         append_memmap(tmp_path, rows)
     assert TensorDict.load_memmap(tmp_path)["o"] == "x"
+
+
+def test_what_was_sent_by_name_is_not_taken_from_another_save(tmp_path: Path) -> None:
+    mapped = TensorDict({"a": torch.ones(3)}, [3]).memmap(tmp_path)
+    whole, row = bytes(ForkingPickler.dumps(mapped)), bytes(ForkingPickler.dumps(mapped["a"][1:].as_subclass(torch.Tensor)))
+    assert pickle.loads(whole)["a"].tolist() == [1.0] * 3
+    assert pickle.loads(row).tolist() == [1.0] * 2
+    TensorDict({"a": torch.zeros(3)}, [3]).memmap(tmp_path)
+    for sent in (whole, row):
+        with pytest.raises(RuntimeError, match=r"a\.memmap was replaced"):
+            pickle.loads(sent)

@@ -64,6 +64,12 @@ impl FileId {
         rustix::fs::stat(path).ok().map(|facts| Self::of(&facts))
     }
 
+    /// Device and number.
+    #[must_use]
+    pub fn numbers(self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+
     pub(crate) fn of(facts: &rustix::fs::Stat) -> Self {
         Self(facts.st_dev, facts.st_ino)
     }

@@ -46,6 +46,11 @@ impl PyMap {
         self.0.len()
     }
 
+    /// Device and number of the file that is mapped: what tells it from all others on this machine.
+    fn number(&self) -> (u64, u64) {
+        self.0.file().numbers()
+    }
+
     /// Whether `path` still names the file that is mapped.
     fn is_at(&self, path: PathBuf) -> bool {
         FileId::at(&path) == Some(self.0.file())
