@@ -148,7 +148,11 @@ class KeyOps(AccessOps):
         """The pairs of key and entry, in the order of `keys` with the same arguments."""
         if not (include_nested or leaves_only or sort):
             return self._fields().items()
-        return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
+        if sort or not include_nested:
+            return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
+        out: list[tuple[Key, Any]] = []
+        walk(self, (), leaves_only, default_is_leaf if is_leaf is None else is_leaf, out)
+        return iter(out)
 
     def _values_list(self, include_nested: bool = False, leaves_only: bool = False, **options: Any) -> list[Any]:
         """`values` as a list, under the name that libraries call."""
