@@ -51,7 +51,11 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         self.sort = sort
 
     def __iter__(self) -> Iterator[Key]:
-        pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
+        if self.sort or not self.include_nested:
+            pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
+        else:
+            pairs = []
+            walk(self.tensordict, (), self.leaves_only, self.is_leaf or default_is_leaf, pairs, False)
         return iter([key for key, _ in pairs])
 
     def __len__(self) -> int:
