@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -174,6 +174,12 @@ class TensorDict(TensorDictBase):
 
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict.copy()
+
+    def _parts(self) -> Collection[Any]:
+        return self._tensordict.copy().values()
+
+    def _outline(self) -> Iterable[tuple[str, Any]]:
+        return self._tensordict.copy().items()
 
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         names = self._td_dim_names

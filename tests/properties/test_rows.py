@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tensordict import TensorDict, pad_sequence
 from tensordict._kernel import native
 from tensordict._polyfills import rows as twins
 
@@ -442,3 +443,45 @@ def test_compile() -> None:
     ]
     for x, y in zip(found, wanted, strict=True):
         assert torch.equal(x, y)
+
+
+def odd_among_alike() -> dict[str, torch.Tensor]:
+    """Leaves of one shape and dtype, of which some are not plainly what their memory says, or want a gradient."""
+    leaves = {key: torch.arange(12.0).reshape(4, 3) + place for place, key in enumerate("abcdef")}
+    leaves["b"] = torch._neg_view(leaves["b"])
+    leaves["d"] = leaves["d"].clone().requires_grad_()
+    leaves["e"] = leaves["e"].t().contiguous().t()
+    return leaves
+
+
+@pytest.mark.parametrize("index", [torch.tensor([2, 0, 2]), torch.tensor([True, False, True, True])], ids=["rows", "mask"])
+def test_rows_of_odd_leaves_among_alike_ones(index: torch.Tensor) -> None:
+    leaves = odd_among_alike()
+    taken = TensorDict(leaves, [4])[index]
+    for key, leaf in leaves.items():
+        assert torch.equal(taken[key], leaf[index])
+        assert taken[key].requires_grad == leaf.requires_grad
+
+
+@pytest.mark.parametrize("join", [torch.stack, torch.cat])
+def test_joins_of_odd_leaves_among_alike_ones(join: Any) -> None:
+    leaves = list(odd_among_alike().values())
+    joined = join([TensorDict({"x": leaf}, [4]) for leaf in leaves])["x"]
+    assert torch.equal(joined, join(leaves))
+    assert joined.requires_grad
+
+
+@pytest.mark.parametrize("odd", [None, 3])
+def test_sequences_whose_lengths_come_back(odd: int | None) -> None:
+    leaves = [torch.arange(float(2 + place % 4)) + place for place in range(20)]
+    if odd is not None:
+        leaves[odd] = torch._neg_view(leaves[odd])
+    padded = pad_sequence([TensorDict({"x": leaf}, []) for leaf in leaves])["x"]
+    assert torch.equal(padded, torch.nn.utils.rnn.pad_sequence(leaves, batch_first=True))
+
+
+def test_consolidated_odd_leaves_among_alike_ones() -> None:
+    leaves = odd_among_alike()
+    made = TensorDict(leaves, [4]).consolidate()
+    for key, leaf in leaves.items():
+        assert torch.equal(made[key], leaf)

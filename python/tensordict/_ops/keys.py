@@ -51,7 +51,11 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         self.sort = sort
 
     def __iter__(self) -> Iterator[Key]:
-        pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
+        if self.sort or not self.include_nested:
+            pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
+        else:
+            pairs = []
+            walk(self.tensordict, (), self.leaves_only, self.is_leaf or default_is_leaf, pairs, False)
         return iter([key for key, _ in pairs])
 
     def __len__(self) -> int:
@@ -148,7 +152,11 @@ class KeyOps(AccessOps):
         """The pairs of key and entry, in the order of `keys` with the same arguments."""
         if not (include_nested or leaves_only or sort):
             return self._fields().items()
-        return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
+        if sort or not include_nested:
+            return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
+        out: list[tuple[Key, Any]] = []
+        walk(self, (), leaves_only, default_is_leaf if is_leaf is None else is_leaf, out)
+        return iter(out)
 
     def _values_list(self, include_nested: bool = False, leaves_only: bool = False, **options: Any) -> list[Any]:
         """`values` as a list, under the name that libraries call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._ops.keys import KeyOps
@@ -13,7 +14,7 @@ from tensordict._types import TensorCollection
 
 def nodes_in(node: Any) -> list[Any]:
     """The nodes right below `node`."""
-    return [part for part in node._parts() if isinstance(part, TensorCollection)]
+    return [part for part in node._parts() if type(part) is not Tensor and isinstance(part, TensorCollection)]
 
 
 def _holders(node: Any) -> list[Any]:

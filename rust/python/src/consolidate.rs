@@ -16,7 +16,7 @@ use tensordict_core::rows;
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor::{Code, Session, TensorView, read};
+use crate::tensor::{Code, Like, Seen, Session, TensorView, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -24,11 +24,39 @@ fn views<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
 ) -> PyResult<Option<Vec<TensorView<'a>>>> {
-    let view = |leaf: &'a Bound<'py, PyAny>| match session.leaf(leaf)? {
-        Some(view) => Ok(Some(view)),
-        None => read(leaf),
+    let mut last = Last::default();
+    let view = |leaf: &'a Bound<'py, PyAny>| {
+        let closer = || match session.leaf(leaf)? {
+            Some(view) => Ok(Some(view)),
+            None => read(leaf),
+        };
+        last.view(session, leaf, closer)
     };
     leaves.iter().map(view).collect()
+}
+
+/// The leaf before: most often the next one lies as it does.
+#[derive(Default)]
+struct Last<'a>(Option<(TensorView<'a>, Like)>);
+
+impl<'a> Last<'a> {
+    /// The memory of the next leaf: the short way where it is like the last one, else as `closer` finds it.
+    #[inline]
+    fn view<'py>(
+        &mut self,
+        session: &Session<'py>,
+        leaf: &'a Bound<'py, PyAny>,
+        closer: impl FnOnce() -> PyResult<Option<TensorView<'a>>>,
+    ) -> PyResult<Option<TensorView<'a>>> {
+        if let Some((before, like)) = &self.0
+            && let Some(view) = session.view_like(leaf, before, like)
+        {
+            return Ok(Some(view));
+        }
+        let found = closer()?;
+        self.0 = found.and_then(|view| Some((view, Like::of_certain(&Seen::of(&view))?)));
+        Ok(found)
+    }
 }
 
 /// For each leaf another tensor, known here alone, of the same memory, which it holds whatever becomes of the leaf:
@@ -121,7 +149,13 @@ pub(crate) fn consolidate<'py>(
         let Some(mut output) = session.output(buffer.clone())? else {
             return Ok(None);
         };
-        let again = |number: usize| session.at_once(&leaves[number]);
+        let mut last = Last::default();
+        let again = |number: usize| {
+            let leaf = &leaves[number];
+            last.view(&session, leaf, || Ok(session.at_once(leaf)))
+                .ok()
+                .flatten()
+        };
         if let Some(pack) = pack(&planned, layout.clone(), again)? {
             let target = output.bytes();
             enter(py, 0, || pack.copy_here(target))?;
@@ -198,11 +232,15 @@ impl<'py> Viewer<'py> {
     }
 }
 
-/// How many leaves from `first` on are alike and follow one another without a gap.
+/// So many views are made by one call: more would not stay in the cache until they are detached.
+const TOGETHER: usize = 128;
+
+/// How many leaves from `first` on are alike and follow one another without a gap: those of one call.
 fn alike(views: &[TensorView<'_>], layout: &Layout, first: usize) -> usize {
     let (view, bytes) = (&views[first], layout.places[first].1);
     let mut count = 1;
     while bytes > 0
+        && count < TOGETHER
         && let Some(next) = views.get(first + count)
         && next.code() == view.code()
         && next.layout().dims() == view.layout().dims()

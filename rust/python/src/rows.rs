@@ -13,7 +13,7 @@ use tensordict_core::rows::{Dims, Gather, Job, Join, Layout, Positions, Side, So
 
 use crate::enter::enter_with;
 use crate::error::raise;
-use crate::tensor::{Grip, Like, Output, Seen, Session, Worth};
+use crate::tensor::{AllSeen, Grip, Like, Output, Seen, Session, Worth};
 
 type Leaves<'py> = Vec<Bound<'py, PyAny>>;
 
@@ -30,22 +30,17 @@ fn hold_columns<'py>(columns: &Bound<'py, PyList>) -> PyResult<Vec<Leaves<'py>>>
         .collect()
 }
 
-/// What is seen of all leaves, or `None`.
-fn all_seen<'py>(session: &Session<'py>, leaves: &[Bound<'py, PyAny>]) -> PyResult<Option<Vec<Seen>>> {
-    leaves.iter().map(|leaf| session.seen(leaf)).collect()
-}
-
 /// A job for each leaf as it lies now; `None` where one has changed since it was seen. Until the copy is done no Python may
 /// run.
 fn jobs<'a, 'py>(
     session: &Session<'py>,
     leaves: &'a [Bound<'py, PyAny>],
-    seen: &[Seen],
+    seen: &AllSeen,
     make: impl Fn(usize, &Source<'a>) -> tensordict_core::Result<Gather<'a>>,
 ) -> PyResult<Option<Vec<Job<'a>>>> {
     let mut jobs = Vec::with_capacity(leaves.len());
-    for (number, (leaf, seen)) in leaves.iter().zip(seen).enumerate() {
-        let Some(bytes) = session.bytes_of(leaf, seen) else {
+    for (number, leaf) in leaves.iter().enumerate() {
+        let Some((bytes, seen)) = seen.bytes_of(session, number, leaf) else {
             return Ok(None);
         };
         let job = Source::new(bytes, *seen.layout()).and_then(|source| make(number, &source));
@@ -131,7 +126,7 @@ pub(crate) fn gather<'py>(
         return Ok(None);
     };
     let leaves = hold(leaves);
-    let (Some(numbers), Some(seen)) = (session.seen(index)?, all_seen(&session, &leaves)?) else {
+    let (Some(numbers), Some(seen)) = (session.seen(index)?, AllSeen::of(&session, &leaves)?) else {
         return Ok(None);
     };
     if !numbers.code().is_signed(32) && !numbers.code().is_signed(64) {
@@ -139,7 +134,7 @@ pub(crate) fn gather<'py>(
     }
     let mut maker = session.maker();
     let mut outputs = Vec::with_capacity(leaves.len());
-    for (leaf, seen) in leaves.iter().zip(&seen) {
+    for (leaf, seen) in leaves.iter().zip(seen.iter()) {
         let shape = seen.layout().shape();
         if dim >= shape.len() {
             return Ok(None);
@@ -154,7 +149,7 @@ pub(crate) fn gather<'py>(
     };
     let numbers = Source::new(bytes, *numbers.layout()).map_err(|error| raise(&error))?;
     let mut selections = Selections::default();
-    for seen in &seen {
+    for seen in seen.iter() {
         let size = seen.layout().shape()[dim];
         match selections.choose(size, || Positions::from_integers(&numbers, dim, size)) {
             // torch does not look at the index where there is nothing to copy.
@@ -182,7 +177,7 @@ pub(crate) fn mask_select<'py>(
         return Ok(None);
     };
     let leaves = hold(leaves);
-    let (Some(flags), Some(seen)) = (session.seen(mask)?, all_seen(&session, &leaves)?) else {
+    let (Some(flags), Some(seen)) = (session.seen(mask)?, AllSeen::of(&session, &leaves)?) else {
         return Ok(None);
     };
     let dims = flags.layout().shape().len();
@@ -197,7 +192,7 @@ pub(crate) fn mask_select<'py>(
     let positions = made.map_err(|error| raise(&error))?;
     let mut maker = session.maker();
     let mut outputs = Vec::with_capacity(leaves.len());
-    for (leaf, seen) in leaves.iter().zip(&seen) {
+    for (leaf, seen) in leaves.iter().zip(seen.iter()) {
         let Some(shape) = shape_of(&[], &[positions.len()], &seen.layout().shape()[dims..]) else {
             return Ok(None);
         };
@@ -223,7 +218,7 @@ pub(crate) fn pad<'py>(
         return Ok(None);
     };
     let leaves = hold(leaves);
-    let Some(seen) = all_seen(&session, &leaves)? else {
+    let Some(seen) = AllSeen::of(&session, &leaves)? else {
         return Ok(None);
     };
     let Some(pads) = pairs(&pad_size.extract::<Vec<i64>>()?) else {
@@ -232,7 +227,7 @@ pub(crate) fn pad<'py>(
     let dims = pads.len();
     let mut maker = session.maker();
     let (mut positions, mut values, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
-    for (leaf, seen) in leaves.iter().zip(&seen) {
+    for (leaf, seen) in leaves.iter().zip(seen.iter()) {
         let shape = seen.layout().shape();
         let Some(own) = shape.get(..dims) else {
             return Ok(None);
@@ -314,18 +309,42 @@ impl Way<'_, '_> {
     }
 }
 
+/// Leaves that are alike.
+struct Kind {
+    seen: Seen,
+    like: Option<Like>,
+    /// Rows of each.
+    rows: usize,
+}
+
+impl Kind {
+    /// What the next leaf is held against.
+    fn pattern(&self) -> Option<(Like, usize)> {
+        Some((self.like?, self.rows))
+    }
+
+    /// What it takes to know a leaf of this kind at once.
+    fn certain(&self) -> Option<&Like> {
+        self.like.as_ref().filter(|_| self.seen.is_literal())
+    }
+}
+
 /// Neighbours in a column that are alike.
 struct Run {
-    seen: Seen,
+    kind: usize,
     /// How many leaves are before them.
     start: usize,
 }
+
+/// So many kinds are tried before a leaf is looked at closer.
+const TRIED: usize = 8;
 
 /// The leaves of one output so far.
 struct Column<'a, 'py> {
     dim: usize,
     join: Join<'a>,
     first: Option<&'a Bound<'py, PyAny>>,
+    kinds: Vec<Kind>,
     runs: Vec<Run>,
     /// The layout of the leaf before, and its rows: most often the next one has it too.
     last: Option<(Like, usize)>,
@@ -340,6 +359,7 @@ impl<'a, 'py> Column<'a, 'py> {
             dim,
             join: Join::along(dim, leaves),
             first: None,
+            kinds: Vec::new(),
             runs: Vec::new(),
             last: None,
             count: 0,
@@ -367,7 +387,27 @@ impl<'a, 'py> Column<'a, 'py> {
             }
             return Ok(true);
         }
+        if matches!(way, Way::PadStack(..)) && self.push_known(session, leaf) {
+            return Ok(true);
+        }
         self.push_other(session, leaf, way)
+    }
+
+    /// Adds a leaf to be filled up that is like one of those before; false where that is not known at once.
+    #[inline(never)]
+    fn push_known(&mut self, session: &Session<'py>, leaf: &Bound<'py, PyAny>) -> bool {
+        let is_like = |kind: &Kind| kind.certain().is_some_and(|like| session.is_like(leaf, like));
+        let Some(back) = self.kinds.iter().rev().take(TRIED).position(is_like) else {
+            return false;
+        };
+        let kind = self.kinds.len() - 1 - back;
+        self.last = self.kinds[kind].pattern();
+        self.runs.push(Run {
+            kind,
+            start: self.count,
+        });
+        self.count += 1;
+        true
     }
 
     /// [`Self::push`] of a leaf whose layout is not that of the one before.
@@ -381,9 +421,9 @@ impl<'a, 'py> Column<'a, 'py> {
             return Ok(false);
         };
         let seen = Seen::of(&view);
-        let same_shape = match self.runs.first() {
-            Some(Run { seen: first, .. }) if first.code() != seen.code() => return Ok(false),
-            Some(Run { seen: first, .. }) => first.layout().shape() == seen.layout().shape(),
+        let same_shape = match self.kinds.first() {
+            Some(Kind { seen: first, .. }) if first.code() != seen.code() => return Ok(false),
+            Some(Kind { seen: first, .. }) => first.layout().shape() == seen.layout().shape(),
             None => true,
         };
         let Some(layout) = way
@@ -402,17 +442,16 @@ impl<'a, 'py> Column<'a, 'py> {
                 pushed => pushed.map_err(|error| raise(&error))?,
             }
         }
-        // Where lengths differ, one of a kind is not made a pattern for others.
-        let ragged = matches!(way, Way::PadStack(..)) && !self.runs.is_empty();
-        if self.runs.last().is_some_and(|run| run.seen.is_like(&seen)) {
-            self.last = Like::of(&seen).map(|alike| (alike, rows));
-        } else {
-            let pattern = if ragged { None } else { Like::of(&seen) };
-            self.last = pattern.map(|alike| (alike, rows));
+        let last = self.runs.last().map(|run| &self.kinds[run.kind].seen);
+        if !last.is_some_and(|last| last.is_like(&seen)) {
             self.runs.push(Run {
-                seen,
+                kind: self.kinds.len(),
                 start: self.count,
             });
+            let like = Like::of(&seen);
+            let kind = Kind { seen, like, rows };
+            self.last = kind.pattern();
+            self.kinds.push(kind);
         }
         self.count += 1;
         self.total = self.total.wrapping_add(rows);
@@ -423,13 +462,13 @@ impl<'a, 'py> Column<'a, 'py> {
 
     /// The shape of the output; `None` where there are no leaves or it has too many dimensions.
     fn shape(&self, way: Way<'_, '_>) -> Option<Dims> {
-        let shape = self.runs.first()?.seen.layout().shape();
+        let shape = self.kinds.first()?.seen.layout().shape();
         way.shape(shape, self.count, self.total, self.longest)
     }
 
     /// Whether the output was made for what the column turned out to be.
     fn is_output(&self, output: &Output<'_>, shape: &Dims) -> bool {
-        let code = self.runs.first().map(|run| run.seen.code());
+        let code = self.kinds.first().map(|kind| kind.seen.code());
         output.shape() == shape && Some(output.code()) == code
     }
 
@@ -447,11 +486,12 @@ impl<'a, 'py> Column<'a, 'py> {
         let mut leaves = leaves.take(self.count);
         let ends = self.runs.iter().skip(1).map(|run| run.start).chain([self.count]);
         for (run, end) in self.runs.iter().zip(ends) {
-            let Some(layout) = way.layout(&run.seen) else {
+            let kind = &self.kinds[run.kind];
+            let (Some(layout), like) = (way.layout(&kind.seen), kind.certain()) else {
                 return Ok(None);
             };
             for (number, leaf) in leaves.by_ref().take(end - run.start).enumerate() {
-                let Some(bytes) = session.bytes_of(leaf, &run.seen) else {
+                let Some(bytes) = session.bytes_again(leaf, &kind.seen, like) else {
                     return Ok(None);
                 };
                 if number == 0 {
@@ -597,7 +637,7 @@ fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult
     let mut outputs = Vec::with_capacity(columns.len());
     let mut values = Vec::new();
     for (column, shape) in columns.iter().zip(shapes) {
-        let (Some(leaf), Some(run)) = (column.first, column.runs.first()) else {
+        let (Some(leaf), Some(first)) = (column.first, column.kinds.first()) else {
             return Ok(None);
         };
         if let Way::PadStack(_, value, _) = way {
@@ -606,7 +646,7 @@ fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult
             };
             values.push(item);
         }
-        outputs.push(maker.empty(shape, run.seen.code(), leaf)?);
+        outputs.push(maker.empty(shape, first.seen.code(), leaf)?);
     }
     joined_again(&session, held, way, &columns, outputs, &values, &leaves())
 }
@@ -662,10 +702,11 @@ pub(crate) fn cat<'py>(
 /// What `dicts` hold at `keys`; `None` where a key is missing.
 fn hold_dicts<'py>(dicts: &Bound<'py, PyList>, keys: &Bound<'py, PyList>) -> PyResult<Option<Held<'py>>> {
     let mut inputs = Vec::with_capacity(dicts.len());
+    let keys = hold(keys);
     for dict in dicts {
         let dict = dict.cast::<PyDict>()?;
         let mut leaves = Vec::with_capacity(keys.len());
-        for key in keys {
+        for key in &keys {
             match dict.get_item(key)? {
                 Some(leaf) => leaves.push(leaf),
                 None => return Ok(None),

@@ -39,7 +39,7 @@ use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
 pub(crate) use self::object::Weakly;
-pub(crate) use self::seen::Seen;
+pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 
 const CPU: i32 = 1;
@@ -393,6 +393,7 @@ fn is_plain(kind: *mut ffi::PyTypeObject) -> bool {
 ///
 /// The sizes were consistent when the tensor was read. A thread that resizes or frees the tensor's storage in place
 /// while it is in use here breaks this as it breaks any operation of torch.
+#[derive(Clone, Copy)]
 pub(crate) struct TensorView<'a> {
     data: *const u8,
     code: Code,
@@ -464,6 +465,7 @@ impl<'a> TensorView<'a> {
 }
 
 /// A layout to hold many tensors against, as torch writes it.
+#[derive(Clone, Copy)]
 pub(crate) struct Like {
     code: Code,
     ndim: i32,
@@ -497,6 +499,11 @@ impl Like {
             *to = i64::try_from(stride / item).ok()?;
         }
         Some(like)
+    }
+
+    /// [`Self::of`] what can only have been read directly; `None` for everything else.
+    pub(crate) fn of_certain(seen: &Seen) -> Option<Self> {
+        if seen.literal { Self::of(seen) } else { None }
     }
 
     fn fits(&self, raw: &DlTensor, shape: &[i64], strides: &[i64]) -> bool {
@@ -658,6 +665,19 @@ impl Torch {
         }))
     }
 
+    /// Where the memory of `object` starts, if that can be told at once: where it is read directly, its layout is that of
+    /// `like`, and it has nothing to do with a gradient. `None` says nothing.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a handful of loads, for each of many leaves")]
+    fn start_like(&self, object: &Bound<'_, PyAny>, like: &Like) -> Option<*const u8> {
+        let places = self.places.get()?.as_ref().filter(|places| !places.checked)?;
+        if !is_plain_type(object) {
+            return None;
+        }
+        // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
+        unsafe { places.start_like(direct::address(object), like) }
+    }
+
     /// What torch's exchange function says of `object`, whose type must be plain.
     fn exchange(&self, object: &Bound<'_, PyAny>) -> Option<DlTensor> {
         let mut raw = MaybeUninit::<DlTensor>::uninit();
@@ -689,6 +709,7 @@ impl Torch {
     }
 
     /// The memory of `object`. Without `certain` it is not asked for a lazy sign, which one that was just made has not.
+    #[inline]
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
         let Some(view) = self.look(object)? else {
             return Ok(None);

@@ -31,7 +31,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::room::room;
-use super::{CPU, Code, DlTensor};
+use super::{CPU, Code, DlTensor, Like};
 
 /// Sizes, then strides, are kept inside the object up to this many dimensions.
 const INLINE_DIMS: usize = 5;
@@ -446,6 +446,52 @@ impl Places {
             };
             let no_grad = self.autograd.is_some_and(|at| word(implementation, at) == 0);
             Some(Direct { raw, no_grad })
+        }
+    }
+
+    /// Where the memory of the tensor at this address starts, if [`Self::read`] tells its layout, which is that of `like`, and
+    /// it has nothing to do with a gradient; `None` says nothing. The comparison of what `read` gives, in a third of the time.
+    ///
+    /// # Safety
+    /// As for [`Self::read`].
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a handful of loads, for each of many leaves")]
+    pub(super) unsafe fn start_like(&self, object: *const usize, like: &Like) -> Option<*const u8> {
+        let ndim = usize::try_from(like.ndim)
+            .ok()
+            .filter(|ndim| *ndim <= INLINE_DIMS)?;
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] as in `read`.
+        unsafe {
+            let implementation = word(object, self.implementation) as *const usize;
+            if implementation.is_null()
+                || word(implementation, self.keys) != self.plain
+                || word(implementation, self.dims) != ndim
+            {
+                return None;
+            }
+            let number = implementation.cast::<u16>().add(self.dtype).cast_mut();
+            let number = AtomicU16::from_ptr(number).load(Ordering::Relaxed);
+            if *self.codes.get(usize::from(number))? != Some(like.code) {
+                return None;
+            }
+            let sizes = implementation.cast::<i64>().add(self.dims + 1);
+            for dim in 0..ndim {
+                if sizes.add(dim).read() != like.shape[dim]
+                    || sizes.add(INLINE_DIMS + dim).read() != like.strides[dim]
+                {
+                    return None;
+                }
+            }
+            if !like.discrete && self.autograd.is_none_or(|at| word(implementation, at) != 0) {
+                return None;
+            }
+            let storage = word(implementation, self.storage) as *const usize;
+            if storage.is_null() {
+                return None;
+            }
+            let first = word(storage, self.data);
+            let offset = word(implementation, self.offset).wrapping_mul(usize::from(like.code.bits) / 8);
+            (first != 0).then(|| first.wrapping_add(offset) as *const u8)
         }
     }
 }

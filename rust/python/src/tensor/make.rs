@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tensordict_core::rows::{Dims, Layout};
 
-use super::{Code, TensorView, Torch};
+use super::{Code, Like, Seen, TensorView, Torch};
 
 /// Makes tensors as `torch.empty` does, contiguous, on the CPU. Keeps what the next one may share with the last one.
 pub(crate) struct Maker<'py> {
@@ -19,6 +19,8 @@ pub(crate) struct Maker<'py> {
     pub(super) torch: &'py Torch,
     pub(super) shape: Option<(Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
     pub(super) dtype: Option<(Code, Bound<'py, PyAny>)>,
+    /// The layout of the last one of this shape and dtype.
+    pub(super) made: Option<Like>,
 }
 
 impl<'py> Maker<'py> {
@@ -34,9 +36,11 @@ impl<'py> Maker<'py> {
             let layout = Layout::contiguous(1, &shape).map_err(|error| crate::error::raise(&error))?;
             let (sizes, strides) = (PyTuple::new(py, &*shape)?, PyTuple::new(py, layout.strides())?);
             self.shape = Some((shape, sizes, strides));
+            self.made = None;
         }
         if self.dtype.as_ref().is_none_or(|(last, _)| *last != code) {
             self.dtype = Some((code, like.getattr(intern!(py, "dtype"))?));
+            self.made = None;
         }
         let (Some((_, sizes, strides)), Some((_, dtype))) = (&self.shape, &self.dtype) else {
             return Err(crate::error::internal("a tensor without shape or dtype"));
@@ -48,15 +52,28 @@ impl<'py> Maker<'py> {
             options.set_item(intern!(py, "dtype"), dtype)?;
             self.torch.empty.bind(py).call((sizes,), Some(&options))?
         };
+        if let Some(like) = &self.made
+            && let Some(start) = self.torch.start_like(&tensor, like)
+        {
+            return Ok(Output {
+                tensor,
+                data: start.cast_mut(),
+                len: like.span,
+                shape,
+                code,
+            });
+        }
         let view = self.torch.view(&tensor, false)?;
         let view = view.filter(|view| {
             view.layout.is_contiguous() && view.layout.shape() == &*shape && view.code == code
         });
-        let Some(TensorView { data, layout, .. }) = view else {
+        let Some(view) = view else {
             return Err(crate::error::internal(
                 "torch made another tensor than it was asked for",
             ));
         };
+        self.made = Like::of(&Seen::of(&view));
+        let TensorView { data, layout, .. } = view;
         Ok(Output {
             tensor,
             data: data.cast_mut(),

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "the address of a tensor becomes a slice")]
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -43,6 +44,7 @@ impl<'py> Session<'py> {
     }
 
     /// [`Self::seen`] with its bytes, which may be used as long as [`Self::is_quiet`].
+    #[inline]
     pub(crate) fn leaf<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<TensorView<'a>>> {
         let Some(view) = self.torch.view(object, true)? else {
             return Ok(None);
@@ -106,6 +108,49 @@ impl<'py> Session<'py> {
         (!raw.data.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, span) })
     }
 
+    /// [`Self::bytes_of`], the short way where the layout is known as `like` too.
+    #[inline]
+    pub(crate) fn bytes_again<'a>(
+        &self,
+        object: &'a Bound<'py, PyAny>,
+        seen: &Seen,
+        like: Option<&Like>,
+    ) -> Option<&'a [u8]> {
+        if let Some(like) = like
+            && let Some(start) = self.torch.start_like(object, like)
+        {
+            // SAFETY: [bounds] [no-python] as in `bytes_like`.
+            return Some(unsafe { std::slice::from_raw_parts(start, like.span) });
+        }
+        self.bytes_of(object, seen)
+    }
+
+    /// Whether `object` is known at once to be all that was seen of another leaf, of which `like` is.
+    #[inline]
+    pub(crate) fn is_like(&self, object: &Bound<'py, PyAny>, like: &Like) -> bool {
+        self.torch.start_like(object, like).is_some()
+    }
+
+    /// The memory of a leaf that is known at once to lie as `before` does, of which `like` is; it has nothing to do with a
+    /// gradient. Runs no Python.
+    #[inline]
+    pub(crate) fn view_like<'a>(
+        &self,
+        object: &'a Bound<'py, PyAny>,
+        before: &TensorView<'_>,
+        like: &Like,
+    ) -> Option<TensorView<'a>> {
+        let data = self.torch.start_like(object, like)?;
+        Some(TensorView {
+            data,
+            code: before.code,
+            layout: before.layout,
+            literal: true,
+            no_grad: before.no_grad,
+            owner: PhantomData,
+        })
+    }
+
     /// Whether a tensor that was made to be filled is still where it was made.
     pub(crate) fn is_as_made(&self, output: &Output<'py>) -> bool {
         let Ok(Some(Borrowed { raw, .. })) = self.torch.borrow(&output.tensor) else {
@@ -124,6 +169,16 @@ impl<'py> Session<'py> {
     /// [`Self::leaf`] has to look closer.
     #[inline]
     pub(crate) fn bytes_like<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
+        if let Some(start) = self.torch.start_like(object, like) {
+            // SAFETY: [bounds] [no-python] as below.
+            return Some(unsafe { std::slice::from_raw_parts(start, like.span) });
+        }
+        self.bytes_like_slowly(object, like)
+    }
+
+    /// [`Self::bytes_like`] where more has to be looked at.
+    #[inline(never)]
+    fn bytes_like_slowly<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
         let Borrowed {
             raw,
             literal,
@@ -200,6 +255,7 @@ impl<'py> Session<'py> {
             torch: self.torch,
             shape: None,
             dtype: None,
+            made: None,
         }
     }
 }
