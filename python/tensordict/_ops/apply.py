@@ -256,11 +256,19 @@ class ApplyOps(Waist):
 
         With `num_threads` above 1 the function runs in so many threads; what it raises is raised here.
         """
-        method = self.named_apply if named else self.apply
-        options.update(filter_empty=filter_empty, **({"nested_keys": nested_keys} if named else {}))
         if num_threads > 1:
-            fn = _in_threads(fn, num_threads, lambda collect: method(collect, *others, **options))
-        return method(fn, *others, **options)
+            options.update(filter_empty=filter_empty, nested_keys=True)
+
+            def keyed(key: Any, *args: Any) -> Any:
+                if not named:
+                    return fn(*args)
+                return fn(key if nested_keys or type(key) is str else key[-1], *args)
+
+            taken = _in_threads(keyed, num_threads, lambda collect: self.named_apply(collect, *others, **options))
+            return self.named_apply(taken, *others, **options)
+        if named:
+            return self.named_apply(fn, *others, nested_keys=nested_keys, filter_empty=filter_empty, **options)
+        return self.apply(fn, *others, filter_empty=filter_empty, **options)
 
     def named_apply(
         self,
@@ -297,21 +305,23 @@ class ApplyOps(Waist):
 
 
 def _in_threads(fn: Callable[..., Any], threads: int, each: Callable[[Callable[..., Any]], Any]) -> Callable[..., Any]:
-    """A function that gives, call by call, what `fn` gives for all that `each` calls it with: computed before, in threads."""
+    """A function that gives, by its key, what `fn` gives for all that `each` calls it with: computed before, in threads."""
     calls: list[tuple[Any, ...]] = []
 
     def collect(*args: Any) -> None:
         calls.append(args)
 
     each(collect)
+    results: dict[Any, list[Any]] = {}
     with ThreadPoolExecutor(threads) as pool:
-        results = iter(list(zip(calls, pool.map(lambda args: fn(*args), calls))))
+        for args, result in zip(calls, pool.map(lambda args: fn(*args), calls)):
+            results.setdefault(args[0], []).append(result)
+    left = {key: iter(found) for key, found in results.items()}
 
-    def replay(*args: Any) -> Any:
-        given, result = next(results, ((), None))
-        if len(given) != len(args) or not all([one is two or one == two for one, two in zip(given, args)]):
-            raise RuntimeError("the entries of the tensordict were changed while a function was applied to them in threads")
-        return result
+    def replay(key: Any, *args: Any) -> Any:
+        for result in left.get(key, ()):
+            return result
+        raise RuntimeError("the entries of the tensordict were changed while a function was applied to them in threads")
 
     return replay
 
