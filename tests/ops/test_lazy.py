@@ -470,3 +470,12 @@ class TestMembersOfRows:
         stack = LazyStackedTensorDict(batch_size=[3], stack_dim=0)
         assert stack.unbind(0) == ()
         assert not [*stack]
+
+
+def test_stacks_of_unlike_stacks_are_lazy() -> None:
+    one, two = TensorDict({"a": torch.zeros(3), "b": torch.zeros(4)}), TensorDict({"b": torch.zeros(5), "a": torch.zeros(3)})
+    first, second = TensorDict.maybe_dense_stack([one, two]), TensorDict.maybe_dense_stack([one, two]).clone()
+    del one["a"]
+    for items in ([first, second], [second, first]):
+        found = TensorDict.maybe_dense_stack(items)
+        assert [type(member).__name__ for member in found.tensordicts] == ["LazyStackedTensorDict"] * 2

@@ -61,7 +61,8 @@ def maybe_dense_stack(input: Sequence[Any], dim: int = 0, *, out: Any = None, **
 def _partly_dense(items: list[Any], dim: int) -> Any:
     """A dense tensordict of the leaves where only nodes below are unlike, which are stacked lazily; else a lazy stack."""
     lazy = lazy_stack(items, dim)
-    first = items[0]._entries()
+    # a stack among them has entries only as far as its members are alike
+    first = items[0]._entries() if items[0]._dict_backed else {}
     if not all([item._dict_backed and item._fields().keys() == first.keys() for item in items]):
         return lazy
     fields: dict[str, Any] = {}

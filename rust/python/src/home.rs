@@ -10,8 +10,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::tensor::own_dict;
+
 /// The value at `key`.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "four times for each slot of a swap")]
 pub(crate) fn get<'py>(
     mapping: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
@@ -40,7 +43,8 @@ pub(crate) fn remove(mapping: &Bound<'_, PyAny>, key: &Bound<'_, PyAny>) -> PyRe
 }
 
 /// Sets `key`: at its place if it is there, else behind the others.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "twice for each slot of a swap")]
 pub(crate) fn set(
     mapping: &Bound<'_, PyAny>,
     key: &Bound<'_, PyAny>,
@@ -106,6 +110,30 @@ pub(crate) fn reorder(mapping: &Bound<'_, PyAny>, order: &[Py<PyAny>]) -> PyResu
     Ok(())
 }
 
+/// The types of modules that are known, in one walk, to keep their attributes where every object does. The others, and the
+/// first module of each type, are asked for `__dict__`, which a class may define as it likes.
+#[derive(Default)]
+pub(crate) struct Kinds {
+    plain: Vec<usize>,
+}
+
+impl Kinds {
+    /// More types than these are not worth looking through.
+    const MOST: usize = 16;
+
+    fn own<'py>(&mut self, module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let kind = module.get_type_ptr() as usize;
+        if self.plain.contains(&kind) {
+            return own_dict(module);
+        }
+        let own = module.getattr(intern!(module.py(), "__dict__"))?;
+        if self.plain.len() < Self::MOST && own_dict(module).is_ok_and(|plain| plain.is(&own)) {
+            self.plain.push(kind);
+        }
+        Ok(own)
+    }
+}
+
 /// A module in the walk: its dicts, each looked up when it is needed.
 pub(crate) struct Home<'a, 'py> {
     pub(crate) module: &'a Bound<'py, PyAny>,
@@ -116,10 +144,10 @@ pub(crate) struct Home<'a, 'py> {
 }
 
 impl<'a, 'py> Home<'a, 'py> {
-    pub(crate) fn of(module: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+    pub(crate) fn of(module: &'a Bound<'py, PyAny>, kinds: &mut Kinds) -> PyResult<Self> {
         Ok(Self {
             module,
-            own: module.getattr(intern!(module.py(), "__dict__"))?,
+            own: kinds.own(module)?,
             parameters: OnceCell::new(),
             buffers: OnceCell::new(),
             modules: OnceCell::new(),

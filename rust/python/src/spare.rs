@@ -110,7 +110,7 @@ pub(crate) type ByAddress<V> = HashMap<usize, V, BuildHasherDefault<AddressHashe
 /// goes.
 ///
 /// Nothing that could run Python code is done while the lock is held, dropping a spare included.
-static SPARES: Mutex<ByAddress<Spare>> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+static SPARES: Mutex<ByAddress<Box<Spare>>> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
 
 /// A parameter that was made for a tensor.
 pub(crate) struct Spare {
@@ -137,7 +137,7 @@ impl Forget {
 }
 
 /// The spares, locked.
-pub(crate) fn spares() -> MutexGuard<'static, ByAddress<Spare>> {
+pub(crate) fn spares() -> MutexGuard<'static, ByAddress<Box<Spare>>> {
     SPARES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -15,12 +15,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
-use crate::home::{Entry, Home, entries, entries_into, get, remove, reorder, set};
+use crate::home::{Entry, Home, Kinds, entries, entries_into, get, remove, reorder, set};
 use crate::spare::{ByAddress, Questions, Spare, spares};
 use crate::tensor::{Gradients, once};
 
 /// Deeper nesting of modules than this is taken for a cycle.
 const DEEPEST: usize = 500;
+/// Modules, and leaves, that a swap has room for from the start.
+const EXPECTED: usize = 112;
 
 /// Whether `kind` is the type of `value`, not one above it.
 fn is_exact(value: &Bound<'_, PyAny>, kind: &Py<PyType>) -> bool {
@@ -132,14 +134,16 @@ struct Slot {
     /// Whether a parameter is made for it, and whether that one requires a gradient.
     wrapped: Option<bool>,
     /// The parameter that was made for it.
-    spare: Option<Spare>,
+    spare: Option<Box<Spare>>,
     /// The dict that had the name before, where it is another one, and what it had.
-    moved: Option<(Py<PyAny>, Py<PyAny>)>,
+    moved: Option<Box<(Py<PyAny>, Py<PyAny>)>>,
 }
 
 impl Slot {
     fn old(&self) -> Option<&Py<PyAny>> {
-        self.before.as_ref().or(self.moved.as_ref().map(|moved| &moved.1))
+        self.before
+            .as_ref()
+            .or(self.moved.as_deref().map(|moved| &moved.1))
     }
 }
 
@@ -212,7 +216,7 @@ impl Swap {
                 visit.call(&spare.parameter)?;
                 visit.call(&spare.attributes)?;
             }
-            if let Some((dict, value)) = &slot.moved {
+            if let Some((dict, value)) = slot.moved.as_deref() {
                 visit.call(dict)?;
                 visit.call(value)?;
             }
@@ -259,6 +263,7 @@ struct Planner<'py> {
     seen: ByAddress<usize>,
     /// The modules in `seen`: an address stands for one object as long as that is alive.
     modules: Vec<Bound<'py, PyAny>>,
+    kinds: Kinds,
     /// Entries of the levels that are being walked: a dict is never read while other code may run.
     entries: Vec<Entry<'py>>,
     /// The own dicts of the modules that may keep a list of their weights, and their slots.
@@ -290,7 +295,7 @@ impl<'py> Planner<'py> {
         }
         self.seen.insert(module.as_ptr() as usize, number);
         self.modules.push(module.clone());
-        let home = Home::of(module)?;
+        let home = Home::of(module, &mut self.kinds)?;
         let start = self.entries.len();
         entries_into(&fields(node, self.names)?, &mut self.entries)?;
         let end = self.entries.len();
@@ -394,7 +399,7 @@ impl<'py> Planner<'py> {
             return Ok(());
         }
         slot.before = get(place, slot.key.bind(self.py))?.map(Bound::unbind);
-        slot.moved = Some((had.clone().unbind(), old.unbind()));
+        slot.moved = Some(Box::new((had.clone().unbind(), old.unbind())));
         if !self.plan.orders.iter().any(|(known, _)| known.is(had)) {
             let order = entries(had)?.into_iter().map(|(key, _)| key.unbind()).collect();
             self.plan.orders.push((had.clone().unbind(), order));
@@ -405,7 +410,7 @@ impl<'py> Planner<'py> {
     /// Whether a parameter is to be made of `value`, and whether it requires a gradient: where it takes the place of a
     /// tensor, unless it is one that fits, or part of a graph.
     fn as_parameter(&self, value: &Bound<'py, PyAny>, old: &Bound<'py, PyAny>) -> PyResult<Option<bool>> {
-        if !self.wrap || old.is_none() {
+        if !self.wrap || old.is_none() || (old.is(value) && is_exact(value, &self.names.parameter)) {
             return Ok(None);
         }
         let (wanted, has) = (
@@ -451,7 +456,7 @@ impl<'py> Planner<'py> {
             let source = slot.source.bind(self.py);
             let spare = match slot.spare.take() {
                 Some(spare) if spare.refresh(source, wanted) => spare,
-                _ => Spare::new(source, self.names.wrap(source, wanted)?, wanted)?,
+                _ => Box::new(Spare::new(source, self.names.wrap(source, wanted)?, wanted)?),
             };
             slot.after = spare.parameter.clone_ref(self.py);
             slot.spare = Some(spare);
@@ -538,7 +543,7 @@ impl Plan {
     fn write(&mut self, py: Python<'_>) -> PyResult<()> {
         for (index, slot) in self.slots.iter().enumerate() {
             self.written = Some(index);
-            if let Some((dict, _)) = &slot.moved {
+            if let Some((dict, _)) = slot.moved.as_deref() {
                 remove(dict.bind(py), slot.key.bind(py))?;
             }
             set(slot.place.bind(py), slot.key.bind(py), slot.after.bind(py))?;
@@ -576,7 +581,7 @@ impl Plan {
                 Some(before) => set(place, key, before.bind(py)),
                 None => remove(place, key),
             });
-            if let Some((dict, value)) = &slot.moved {
+            if let Some((dict, value)) = slot.moved.as_deref() {
                 faults.note(set(dict.bind(py), key, value.bind(py)));
             }
             if let Some(now) = now.filter(|now| index < written && !now.is(&slot.after)) {
@@ -674,11 +679,16 @@ pub(crate) fn swap_in(node: &Bound<'_, PyAny>, module: &Bound<'_, PyAny>, preser
         gradients: Gradients::open(py)?,
         preserve,
         wrap: names.functorch_level.bind(py).call0()?.is_none(),
-        plan: Plan::default(),
-        seen: HashMap::with_capacity_and_hasher(128, BuildHasherDefault::new()),
-        modules: Vec::new(),
-        entries: Vec::new(),
-        listed: Vec::new(),
+        plan: Plan {
+            levels: Vec::with_capacity(EXPECTED),
+            slots: Vec::with_capacity(EXPECTED),
+            ..Plan::default()
+        },
+        seen: HashMap::with_capacity_and_hasher(EXPECTED, BuildHasherDefault::new()),
+        modules: Vec::with_capacity(EXPECTED),
+        kinds: Kinds::default(),
+        entries: Vec::with_capacity(EXPECTED),
+        listed: Vec::with_capacity(EXPECTED),
     };
     planner.level(node, module, (0, None), 0)?;
     planner.wrap_values()?;
@@ -722,9 +732,10 @@ pub(crate) fn module_fields<'py>(
     module: &Bound<'py, PyAny>,
     filter_empty: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let walk = FieldsWalk {
+    let mut walk = FieldsWalk {
         names: Names::get(module.py())?,
         filter_empty,
+        kinds: Kinds::default(),
     };
     walk.below(module, &mut Vec::new(), 0)
 }
@@ -733,12 +744,13 @@ pub(crate) fn module_fields<'py>(
 struct FieldsWalk<'py> {
     names: &'py Names,
     filter_empty: bool,
+    kinds: Kinds,
 }
 
 impl<'py> FieldsWalk<'py> {
     /// The fields of one module; `entries` is left as it was.
     fn below(
-        &self,
+        &mut self,
         module: &Bound<'py, PyAny>,
         entries: &mut Vec<Entry<'py>>,
         depth: usize,
@@ -746,7 +758,7 @@ impl<'py> FieldsWalk<'py> {
         if depth > DEEPEST {
             return Err(too_deep());
         }
-        let home = Home::of(module)?;
+        let home = Home::of(module, &mut self.kinds)?;
         let fields = PyDict::new(module.py());
         let start = entries.len();
         entries_into(home.parameters()?, entries)?;

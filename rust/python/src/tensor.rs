@@ -38,7 +38,7 @@ pub(crate) use self::direct::Gradient;
 use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
-pub(crate) use self::object::Weakly;
+pub(crate) use self::object::{Weakly, own_dict};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 
@@ -206,15 +206,17 @@ static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
 /// What `cell` holds, else what `make` makes. That runs Python, so it runs outside of the cell: others can come here
 /// meanwhile, and a fork from another thread leaves the child with an empty cell and not with one that waits for ever. Where
 /// two make it, the first one stays.
+#[inline]
 pub(crate) fn once<'a, T>(
     cell: &'a PyOnceLock<T>,
     py: Python<'_>,
     make: impl FnOnce() -> PyResult<T>,
 ) -> PyResult<&'a T> {
-    if cell.get(py).is_none() {
-        let value = make()?;
-        let _ = cell.set(py, value);
+    if let Some(found) = cell.get(py) {
+        return Ok(found);
     }
+    let value = make()?;
+    let _ = cell.set(py, value);
     cell.get(py)
         .ok_or_else(|| crate::error::internal("what was kept is not there"))
 }

@@ -1,13 +1,26 @@
-//! What the object of a tensor has of Python's own: its weak references.
+//! What an object has of Python's own: its weak references, its attributes.
 #![allow(
     unsafe_code,
     reason = "a word of an object is read where its type says that it is"
 )]
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyType, PyWeakrefReference};
 
 use super::direct::word;
+
+/// The dict in which every object that has attributes keeps them, whatever its class says of `__dict__`.
+#[inline]
+pub(crate) fn own_dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: [gil] the function returns a new reference, or null with an exception set: for an object without a dict too.
+    unsafe {
+        Bound::from_owned_ptr_or_err(
+            object.py(),
+            ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut()),
+        )
+    }
+}
 
 /// How to ask objects of one type for weak references.
 pub(crate) struct Weakly {
