@@ -137,7 +137,7 @@ def _described(node: Any) -> dict[str, Any]:
 
 def _add_state(node: Any, root: Any, out: Any, prefix: str, place: str, keep_vars: bool, flatten: bool) -> None:
     root._metadata[place] = _described(node)
-    for key, value in node._fields().items():
+    for key, value in list(node._fields().items()):
         if not isinstance(value, TensorCollection):
             out[prefix + key] = value if keep_vars else value.detach()
         elif node._schema is not None and _is_object(value) and not value._stacked:  # type: ignore[attr-defined]

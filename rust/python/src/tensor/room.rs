@@ -19,9 +19,9 @@ const LARGEST: usize = 512;
 const STEP: usize = 16;
 /// Blocks of each size: more than an allocator keeps ready.
 const EACH: usize = 12;
-/// Trials that must succeed, and how many there are: another thread may take the block in between.
+/// Trials that must agree, and how many there are: another thread may take the block in between.
 const NEEDED: usize = 3;
-const TRIES: usize = 24;
+const TRIES: usize = 16;
 
 /// The bytes that every object of one kind has, if it can be proved.
 ///
@@ -32,9 +32,10 @@ const TRIES: usize = 24;
 /// before; and one that was joined with a free neighbour would be given out in parts, to the smallest that asks. Where
 /// torch has its objects elsewhere, in a pool or behind a header, no block is found.
 ///
-/// The size is the smallest of several such trials, so that it does not depend on one.
+/// Several trials must agree, so that it does not depend on one. Each says no more than the object has, so the largest size
+/// that they agree on counts: a block that was joined with its neighbour is found in smaller parts.
 pub(super) fn room(mut made_and_gone: impl FnMut() -> PyResult<usize>) -> PyResult<Option<usize>> {
-    let (mut smallest, mut succeeded) = (None::<usize>, 0);
+    let mut found: Vec<usize> = Vec::with_capacity(TRIES);
     for _ in 0..TRIES {
         let mut blocks = Blocks::new();
         for size in each_size() {
@@ -42,15 +43,12 @@ pub(super) fn room(mut made_and_gone: impl FnMut() -> PyResult<usize>) -> PyResu
         }
         let address = made_and_gone()?;
         // Other objects that went with it may come first.
-        let found = each_size().find_map(|size| blocks.ask(size).filter(|(at, _)| *at == address));
-        let Some((_, room)) = found else { continue };
-        smallest = Some(smallest.map_or(room, |other| other.min(room)));
-        succeeded += 1;
-        if succeeded == NEEDED {
-            return Ok(smallest);
-        }
+        let block = each_size().find_map(|size| blocks.ask(size).filter(|(at, _)| *at == address));
+        found.extend(block.map(|(_, room)| room));
     }
-    Ok(None)
+    found.sort_unstable_by(|one, two| two.cmp(one));
+    let often = found.chunk_by(PartialEq::eq).find(|alike| alike.len() >= NEEDED);
+    Ok(often.map(|alike| alike[0]))
 }
 
 /// Each size several times, the smallest first.
