@@ -86,10 +86,7 @@ def test_leaves_that_lose_their_memory_meanwhile(count: int, size: int, tmp_path
         while not done.is_set():
             for part in parts:
                 new = torch.ones(size)
-                if how == "data":
-                    part.data = new
-                else:
-                    part.set_(new)
+                part.data = new
                 torch.full((size,), 7.0)  # takes what was freed, mostly
 
     thread = threading.Thread(target=swap)
