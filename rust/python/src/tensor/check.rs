@@ -21,11 +21,17 @@ impl Torch {
     #[cold]
     pub(super) fn check(&self, object: &Bound<'_, PyAny>, direct: &Direct) -> PyResult<()> {
         let py = object.py();
-        let Some(wanted) = self.exchange(object) else {
+        let Some(mut wanted) = self.exchange(object) else {
             // SAFETY: [alive] the tensor is alive and was not touched since it was read.
             let found = unsafe { direct.raw.describe() };
             return Err(differ(object, &found, "it has no memory that can be exchanged"));
         };
+        // SAFETY: as above.
+        let is_empty = unsafe { wanted.dims() }.is_some_and(|(shape, _)| shape.contains(&0));
+        if is_empty {
+            // Torch says of a tensor without elements that it lies nowhere.
+            (wanted.data, wanted.byte_offset) = (direct.raw.data, direct.raw.byte_offset);
+        }
         // SAFETY: as above.
         let (same, found, says) = unsafe {
             (
