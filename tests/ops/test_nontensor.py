@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -425,7 +426,7 @@ class TestFolders:
         assert TensorDict.load_memmap(tmp_path)["o"] == expected  # this process wrote it
         with pytest.raises(RuntimeError, match="allow_pickle=True"):
             TensorDict.load_memmap(tmp_path, allow_pickle=False)
-        monkeypatch.setattr(files, "_WRITTEN", set())  # as another process
+        monkeypatch.setattr(files, "_WRITTEN", OrderedDict())  # as another process
         with pytest.raises(RuntimeError, match="allow_pickle=True"):
             TensorDict.load_memmap(tmp_path)
         assert TensorDict.load_memmap(tmp_path, allow_pickle=True)["o"] == expected

@@ -28,6 +28,22 @@ pub enum Error {
         /// The system's own error.
         source: std::io::Error,
     },
+    /// The space of a file that is made empty could not be taken.
+    #[error("cannot reserve {bytes} bytes for {}: {source}", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The size that it should have.
+        bytes: u64,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// A folder was changed by others between two moments at which it should have been the same.
+    #[error("{} was changed by others meanwhile", path.display())]
+    Changed {
+        /// The folder.
+        path: PathBuf,
+    },
     /// An index is not inside the dimension that it is for.
     #[error("index {index} is out of bounds for dimension {dim} with size {size}")]
     IndexOutOfRange {
@@ -273,6 +289,14 @@ pub enum Error {
     NoMetadata {
         /// The folder.
         path: PathBuf,
+    },
+    /// A part of a tree that was asked for by its keys is not there.
+    #[error("{} has no nested entry {key:?}", path.display())]
+    NoPart {
+        /// The folder of the level that should have it.
+        path: PathBuf,
+        /// Its key there.
+        key: String,
     },
     /// The files of a ragged tensor do not fit together.
     #[error("{} is no ragged tensor: {what}", path.display())]

@@ -119,15 +119,39 @@ impl Tree {
 /// Reads the tree in the folder `path`, or the part of it in its sub-folder `part` (empty for all of it), whose files alone
 /// are then touched. All of it is as one save left it.
 ///
+/// # Errors
+/// As [`read_part`].
+pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
+    read_at(path, options, |_, place| Ok(place.part(part)))
+}
+
+/// Reads the tree in the folder `path`, or the part of it at `keys`, whose files alone are then touched. All of it is as one
+/// save left it.
+///
+/// Each key is found in both spellings, and through levels that are around another one, which have no keys.
+///
 /// Levels that are no plain dictionaries come with their metadata as it is, what is attached to them, and their members.
 ///
 /// # Errors
 /// The folder holds no tree, metadata is not valid, or a file is missing, too short, too long or no file.
-pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
+pub fn read_part(path: &Path, keys: &[String], options: ReadOptions) -> Result<Tree> {
+    read_at(path, options, |reader, place| {
+        keys.iter()
+            .try_fold(place.part(""), |folder, key| reader.below(folder, key))
+    })
+}
+
+/// Reads the tree in the sub-folder that `part` finds.
+fn read_at(
+    path: &Path,
+    options: ReadOptions,
+    part: impl Fn(&Reader<'_>, &Place) -> Result<String>,
+) -> Result<Tree> {
     let place = Place::of(path);
     let mut tree = whole::read(&place.root, |view| {
         let reader = Reader { view, options };
-        schedule::install(|| reader.read(&place.part(part)))
+        let part = part(&reader, &place)?;
+        schedule::install(|| reader.read(&part))
     })?;
     for level in &mut tree.levels {
         level.folder = place.relative(&level.folder).to_owned();
@@ -296,6 +320,30 @@ impl Reader<'_> {
         tree.ragged.extend(ragged);
         tree.levels[number].fields = fields;
         Ok(())
+    }
+
+    /// The folder of the level `key` in `folder`, or in what that is around.
+    fn below(&self, mut folder: String, key: &str) -> Result<String> {
+        loop {
+            match self.spelled(&folder, key, "", |place| whole::metadata(self.view, place)) {
+                Ok((place, _)) => return Ok(place),
+                Err(Error::NoMetadata { .. } | Error::UnsafeName { .. }) => {}
+                Err(error) => return Err(error.at_key(&[key])),
+            }
+            let inner = INNER
+                .iter()
+                .map(|name| join(&folder, name))
+                .find(|place| self.view.has(&join(place, META)));
+            match inner {
+                Some(inner) if !whole::metadata(self.view, &folder)?.is_plain() => folder = inner,
+                _ => {
+                    return Err(Error::NoPart {
+                        path: self.view.folder.full(&folder),
+                        key: key.to_owned(),
+                    });
+                }
+            }
+        }
     }
 
     /// Reads the level `key` of another.

@@ -150,7 +150,8 @@ pub(crate) fn metadata(view: &View<'_>, level: &str) -> Result<Metadata> {
 
 /// What tells whether there were changes between two moments: each change replaces the metadata of the root while its folder
 /// of committed changes is there.
-struct State {
+#[derive(Debug)]
+pub(crate) struct State {
     /// Both are kept open, so that no new file can have the same number.
     meta: Option<File>,
     committed: Option<File>,
@@ -159,14 +160,14 @@ struct State {
 impl State {
     /// The state before a read. The metadata is opened first: a change that ends before the second question has replaced it
     /// by then or will have replaced it at the end.
-    fn of(folder: &Folder) -> Self {
+    pub(crate) fn of(folder: &Folder) -> Self {
         let meta = folder.open_file(META, false).ok();
         let committed = folder.open_file(&format!("{COMMITTED}/{JOURNAL}"), false).ok();
         Self { meta, committed }
     }
 
     /// Whether the folder is in the same state, with these questions in the opposite order.
-    fn holds(&self, folder: &Folder) -> bool {
+    pub(crate) fn holds(&self, folder: &Folder) -> bool {
         let number = |facts: Stat| (facts.st_dev, facts.st_ino);
         let same = |before: &Option<File>, relative: &str| {
             let before = before.as_ref().and_then(|file| rustix::fs::fstat(file).ok());

@@ -12,7 +12,7 @@ use rustix::fs::{Mode as Permissions, OFlags};
 
 use crate::balance::runs_under;
 use crate::folder::Folder;
-use crate::memmap::{self, Map, Mode};
+use crate::memmap::{self, Map, Mode, Space};
 use crate::turn::Turn;
 use crate::{Error, Result, schedule};
 
@@ -29,8 +29,8 @@ pub enum Source<'a> {
     Bytes(&'a [u8]),
     /// Bytes that were made for it.
     Owned(Vec<u8>),
-    /// That many zero bytes, with their space reserved.
-    Zeros(u64),
+    /// That many zero bytes.
+    Zeros(u64, Space),
 }
 
 impl Source<'_> {
@@ -40,7 +40,7 @@ impl Source<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Owned(bytes) => bytes.len() as u64,
-            Self::Zeros(bytes) => *bytes,
+            Self::Zeros(bytes, _) => *bytes,
         }
     }
 
@@ -130,7 +130,7 @@ impl Writer<'_> {
         match &write.source {
             Source::Bytes(bytes) => file.write_all(bytes).map_err(fail)?,
             Source::Owned(bytes) => file.write_all(bytes).map_err(fail)?,
-            Source::Zeros(bytes) => memmap::reserve(file, &self.place(write), *bytes)?,
+            Source::Zeros(bytes, space) => space.take(file, &self.place(write), *bytes)?,
         }
         if self.durable {
             file.sync_all().map_err(fail)?;

@@ -11,12 +11,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tensordict_core::consolidated::{self, Pack};
 use tensordict_core::layout::Layout;
+use tensordict_core::memmap;
 use tensordict_core::rows;
 
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor::{Code, Like, Seen, Session, TensorView, read};
+use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -80,6 +81,24 @@ enum Stop {
     /// One is not what it was, or is read in another way only.
     Other,
     Failed(tensordict_core::Error),
+    /// The file that the leaf of this number is mapped from has lost its end.
+    Cut(usize),
+}
+
+/// From so many bytes on it costs nothing to look whether memory is still there, whatever it is.
+const WORTH_A_LOOK: usize = 256 << 10;
+
+/// Whether to read a leaf would be a fault. Small leaves of the type `Tensor` itself, which are hardly ever mapped files, are
+/// not looked at.
+fn is_cut(object: &Bound<'_, PyAny>, view: &TensorView<'_>) -> bool {
+    let bytes = view.bytes();
+    (bytes.len() >= WORTH_A_LOOK || !is_tensor(object)) && memmap::is_cut(bytes)
+}
+
+/// The error that says which file it is.
+fn file_was_cut(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let says = object.py().import("tensordict.memmap")?.getattr("file_was_cut")?;
+    Ok(PyErr::from_value(says.call1((object,))?))
 }
 
 impl From<tensordict_core::Error> for Stop {
@@ -92,12 +111,16 @@ impl From<tensordict_core::Error> for Stop {
 ///
 /// Nothing of Python may run from then to the end of the job, unless what is read is held.
 fn pack<'a, 'l>(
+    objects: &[Bound<'_, PyAny>],
     leaves: impl IntoIterator<Item = &'l TensorView<'l>>,
     layout: Layout,
     mut again: impl FnMut(usize) -> Option<TensorView<'a>>,
 ) -> PyResult<Option<Pack<'a>>> {
     let sources = leaves.into_iter().enumerate().map(|(number, planned)| {
         let found = again(number).ok_or(Stop::Other)?;
+        if is_cut(&objects[number], &found) {
+            return Err(Stop::Cut(number));
+        }
         if found.code() == planned.code() && found.layout().dims() == planned.layout().dims() {
             Ok(found.source()?)
         } else {
@@ -108,12 +131,14 @@ fn pack<'a, 'l>(
         Ok(pack) => Ok(Some(pack)),
         Err(Stop::Other) => Ok(None),
         Err(Stop::Failed(error)) => Err(raise(&error)),
+        Err(Stop::Cut(number)) => Err(file_was_cut(&objects[number])?),
     }
 }
 
 /// The job of copying what `held`, from [`alias`], holds.
 fn pack_held<'a, 'py>(
     session: &Session<'py>,
+    leaves: &[Bound<'py, PyAny>],
     held: &'a [Bound<'py, PyAny>],
     planned: &[TensorView<'_>],
     layout: Layout,
@@ -122,7 +147,7 @@ fn pack_held<'a, 'py>(
         return Ok(None);
     };
     let mut found = found.into_iter();
-    pack(planned, layout, |_| found.next())
+    pack(leaves, planned, layout, |_| found.next())
 }
 
 /// Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
@@ -156,7 +181,7 @@ pub(crate) fn consolidate<'py>(
                 .ok()
                 .flatten()
         };
-        if let Some(pack) = pack(&planned, layout.clone(), again)? {
+        if let Some(pack) = pack(&leaves, &planned, layout.clone(), again)? {
             let target = output.bytes();
             enter(py, 0, || pack.copy_here(target))?;
             return Viewer::new(buffer, bytes)
@@ -165,7 +190,7 @@ pub(crate) fn consolidate<'py>(
         }
     }
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &held, &planned, layout.clone())? else {
+    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout.clone())? else {
         return Ok(None);
     };
     let Some(mut output) = session.output(buffer.clone())? else {
@@ -298,7 +323,7 @@ pub(crate) fn consolidate_to_file<'py>(
         return Ok(None);
     };
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &held, &planned, layout(&planned)?)? else {
+    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout(&planned)?)? else {
         return Ok(None);
     };
     // Making a file takes long enough for others to run, however few bytes it has.
