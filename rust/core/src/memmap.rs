@@ -525,6 +525,22 @@ mod tests {
     }
 
     #[test]
+    fn a_map_of_a_file_that_was_cut_is_told() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let map = create(&path, 50_000, false)?;
+        // SAFETY: [pages] the map is alive, and the bytes are not read.
+        let memory = unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) };
+        assert!(!is_cut(memory) && !is_cut(&memory[..1]) && !is_cut(&[]));
+        OpenOptions::new().write(true).open(&path)?.set_len(20_000)?;
+        assert!(!is_cut(&memory[..20_000]));
+        if cfg!(target_os = "linux") {
+            assert!(is_cut(memory) && is_cut(&memory[40_000..40_001]));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_created_file_is_shared_by_its_maps() -> Done {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a");
@@ -747,13 +763,5 @@ mod tests {
         for wanted in [1 << 55, u64::MAX] {
             assert!(anonymous(wanted).is_err());
         }
-    }
-
-    #[test]
-    fn zeros_are_written_where_space_cannot_be_reserved() -> Done {
-        let file = tempfile::tempfile()?;
-        write_zeros(&file, (1 << 20) + 5)?;
-        assert_eq!(file.metadata()?.len(), (1 << 20) + 5);
-        Ok(())
     }
 }

@@ -38,6 +38,15 @@ impl Space {
     }
 }
 
+/// How much space is asked for without looking whether it is there.
+const WORTH_ASKING: u64 = 64 << 20;
+
+/// Bytes that are free where a file is, as far as the system says.
+fn free(file: &File) -> Option<u64> {
+    let facts = rustix::fs::fstatvfs(file).ok()?;
+    (facts.f_blocks > 0).then(|| facts.f_bfree.saturating_mul(facts.f_frsize))
+}
+
 fn check_size(path: &Path, bytes: u64) -> Result<()> {
     if i64::try_from(bytes).is_err() || isize::try_from(bytes).is_err() {
         return Err(too_large(path, bytes));
@@ -71,6 +80,10 @@ pub fn reserve(file: &File, path: &Path, bytes: u64) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
+    // The system would take all there is before it finds that this is not enough.
+    if bytes > WORTH_ASKING && free(file).is_some_and(|free| bytes > free) {
+        return Err(refused(path, bytes, Errno::NOSPC.into()));
+    }
     match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
         // On Linux the size is set by then; elsewhere only the blocks are taken.
         Ok(()) => file.set_len(bytes),
@@ -90,4 +103,43 @@ fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
         left -= part;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparse_file_takes_no_space() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let file = tempfile::tempfile()?;
+        Space::Sparse.take(&file, Path::new("file"), 1 << 30)?;
+        let facts = rustix::fs::fstat(&file)?;
+        assert_eq!((facts.st_size, facts.st_blocks), (1 << 30, 0));
+        assert!(matches!(
+            Space::Sparse.take(&file, Path::new("file"), 1 << 63),
+            Err(Error::TooLarge { .. })
+        ));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_before_any_is_taken()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let file = tempfile::tempfile()?;
+        let wanted = free(&file).unwrap_or(1 << 40).saturating_mul(2);
+        let Err(Error::NoSpace { bytes, .. }) = reserve(&file, Path::new("file"), wanted) else {
+            return Err("there was space".into());
+        };
+        assert_eq!((bytes, rustix::fs::fstat(&file)?.st_blocks), (wanted, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn zeros_are_written_where_space_cannot_be_reserved()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let file = tempfile::tempfile()?;
+        write_zeros(&file, (1 << 20) + 5)?;
+        assert_eq!(file.metadata()?.len(), (1 << 20) + 5);
+        Ok(())
+    }
 }
