@@ -12,7 +12,7 @@ use crate::owned::owned;
 use crate::ragged::RaggedSchema;
 use crate::reader::{join, members};
 use crate::schema::LeafSchema;
-use crate::transaction::{self, Changes, recovered};
+use crate::transaction::{self, Changes, recovered, recovered_or_damaged};
 use crate::whole::{self, Place, State};
 pub use crate::writer::Source;
 use crate::writer::Write;
@@ -270,7 +270,7 @@ impl Moment {
     /// # Errors
     /// There is no such folder.
     pub fn of(path: &Path) -> Result<Self> {
-        Ok(Self(State::of(&Folder::open(&Place::of(path).root)?)))
+        Ok(Self(State::of(&Folder::open(&Place::of(path)?.root)?)))
     }
 }
 
@@ -297,7 +297,12 @@ fn save_if(
     for _ in 0..ATTEMPTS {
         let saved = match Place::lock(path) {
             Ok((place, folder)) => {
-                let view = recovered(&folder)?;
+                // Only what replaces the whole can take the place of changes that are committed and not carried out.
+                let view = if options.replace && place.below.is_empty() {
+                    recovered_or_damaged(&folder)?
+                } else {
+                    settled(&recovered(&folder)?)?
+                };
                 if since.is_some_and(|moment| !moment.0.holds(&folder)) {
                     return Err(changed());
                 }
@@ -447,7 +452,7 @@ fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOpt
     )?);
     check_batch_above(view, place, plan)?;
     if options.replace {
-        plan_removals(view, &names, plan, &place.below, &mut changes);
+        plan_removals(view, &names, plan, &place.below, &mut changes)?;
     }
     let maps = transaction::change(view, changes, options.durable)?;
     let files = names.leaves.iter().map(|file| place.relative(file));
@@ -525,8 +530,8 @@ fn plan_removals(
     plan: &SavePlan<'_>,
     below: &str,
     changes: &mut Changes<'_>,
-) {
-    let old = owned(view, below);
+) -> Result<()> {
+    let old = owned(view, below)?;
     let levels: HashSet<&str> = names.levels.iter().map(String::as_str).collect();
     let mut used: HashSet<&str> = changes.writes.iter().map(|write| write.target.as_str()).collect();
     // The file of a leaf that has no elements by now goes too: such leaves have none.
@@ -538,6 +543,7 @@ fn plan_removals(
     changes
         .removed_folders
         .extend(old.folders.into_iter().rev().filter(gone));
+    Ok(())
 }
 
 /// Adds one leaf to the folder `path`, or replaces it. `levels` lead from the root to the level of the leaf; those that

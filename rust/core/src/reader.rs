@@ -147,7 +147,7 @@ fn read_at(
     options: ReadOptions,
     part: impl Fn(&Reader<'_>, &Place) -> Result<String>,
 ) -> Result<Tree> {
-    let place = Place::of(path);
+    let place = Place::of(path)?;
     let mut tree = whole::read(&place.root, |view| {
         let reader = Reader { view, options };
         let part = part(&reader, &place)?;
@@ -210,9 +210,9 @@ impl Reader<'_> {
             .iter()
             .map(|level| level.meta.version.is_none())
             .collect();
-        let chunks: Vec<&[Leaf]> = tree.leaves.chunks(schedule::open_files()).collect();
-        let maps = schedule::map(&chunks, 1, |leaves| self.map_all(&tree, leaves, &tolerant))?;
-        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps.into_iter().flatten()) {
+        let chunks = schedule::runs(0..tree.leaves.len()).collect::<Vec<_>>();
+        let maps = schedule::map_runs(&chunks, |run| self.map_some(&tree, &tree.leaves[run], &tolerant))?;
+        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps) {
             leaf.file = file;
             leaf.map = map;
         }
@@ -255,7 +255,7 @@ impl Reader<'_> {
             for number in depth.clone() {
                 self.fields(number, tree, &mut below)?;
             }
-            let read = schedule::map(&below, 16, |(parent, key, _)| self.nested(tree, *parent, key))?;
+            let read = schedule::map_opening(&below, 16, |(parent, key, _)| self.nested(tree, *parent, key))?;
             depth = tree.levels.len()..tree.levels.len() + below.len();
             for ((parent, key, kind), found) in below.into_iter().zip(read) {
                 tree.levels.push(found.level(Some(parent), key, kind));
@@ -366,18 +366,18 @@ impl Reader<'_> {
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
     fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
+        // First of all it is known what a link may lead to, whatever is found there. A folder that is to be made by committed
+        // changes has no inode yet.
+        let place = self
+            .view
+            .stat(relative)
+            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let meta = whole::metadata(self.view, relative)?;
         let attached = if meta.is_plain() {
             Vec::new()
         } else {
             attached(self.view, relative)?
         };
-        // A folder that is to be made by committed changes has no inode yet.
-        let place = self
-            .view
-            .folder
-            .stat(if relative.is_empty() { "." } else { relative })
-            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let found = Described {
             folder: relative.to_owned(),
             meta,
@@ -434,18 +434,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Maps the files of some leaves: all are opened, then all are mapped, by one thread at a time. The system lets one
-    /// thread of a process change its memory map, and others that want to would wait where they could open files.
-    fn map_all(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
+    /// Maps the files of some leaves, from the first on as many as descriptors are free: all are opened, then all are mapped,
+    /// by one thread at a time. The system lets one thread of a process change its memory map, and others that want to would
+    /// wait where they could open files.
+    fn map_some(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
         let at_key = |error: Error, leaf: &Leaf| error.at_key(&tree.keys(leaf.level, &leaf.key));
-        let found: Result<Vec<_>> = leaves
-            .iter()
-            .map(|leaf| {
-                self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
-                    .map_err(|error| at_key(error, leaf))
-            })
-            .collect();
-        let found = found?;
+        let found = schedule::as_many_as_open(leaves, |leaf| {
+            self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
+                .map_err(|error| at_key(error, leaf))
+        })?;
         let turn = memmap::turn();
         let mut opened = Vec::with_capacity(found.len());
         let maps: Result<Vec<_>> = leaves
@@ -537,7 +534,14 @@ pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Vec<(St
     if !meta.entries.is_empty() {
         return meta.entries.clone();
     }
-    let is_there = |name: &String| view.has(&join(&at(name), META));
+    let is_there = |name: &String| {
+        let found = view.has(&join(&at(name), META));
+        if !found {
+            // A member behind a link may be away for a moment.
+            view.follow_if_link(&at(name));
+        }
+        found
+    };
     let numbered = (0..).map(|number: usize| number.to_string()).take_while(is_there);
     let inner = INNER.into_iter().map(str::to_owned).filter(is_there);
     numbered
