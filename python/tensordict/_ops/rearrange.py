@@ -10,7 +10,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
 from tensordict._ops.waist import map_leaves, transform
 from tensordict._types import TensorCollection

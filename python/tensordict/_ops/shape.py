@@ -19,7 +19,7 @@ from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import collect_own, copy_members, refill, transform
 from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
