@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel.ragged import is_jagged, like, ragged_dim, relaid
+from tensordict.memmap import check_whole
 
 _from_jagged = torch.nested.nested_tensor_from_jagged
 
@@ -166,6 +167,9 @@ class Pieces:
 
     def part(self) -> None:
         """From here on the pieces are other tensors of the same memory, known here alone: each stays as it is now."""
+        for tensor in self.tensors:
+            if type(tensor) is not Tensor:
+                check_whole(tensor)  # what is mapped is not told from other memory later
         self.tensors = [tensor.detach() for tensor in self.tensors]
 
     def about(self, starts: list[int], stops: list[int]) -> list[list[tuple[str, tuple[Any, ...]]]]:
