@@ -123,6 +123,7 @@ impl DlTensor {
     ///
     /// # Safety
     /// As for [`Self::dims`], of both.
+    #[inline]
     unsafe fn is_as(&self, other: &Self) -> bool {
         let first = |raw: &Self| {
             raw.data
@@ -576,26 +577,36 @@ impl<'py> Shapes<'py> {
     }
 }
 
-/// Whether two tensors are one piece of memory seen in one way: address, device, dtype, shape and strides. False also where
-/// torch cannot say.
-pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether two tensors are one piece of memory seen in one way: address, device, dtype, shape and strides.
+pub(crate) enum Memory {
+    /// They are, at this address.
+    Same(usize),
+    /// They are not.
+    Other,
+    /// Of one of them that cannot be read.
+    Unknown,
+}
+
+/// Compares the memory of two tensors.
+#[inline]
+pub(crate) fn compare_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> PyResult<Memory> {
     let Some(torch) = Torch::get(one.py())? else {
-        return Ok(false);
+        return Ok(Memory::Unknown);
     };
     let (Some(first), Some(second)) = (torch.borrow(one)?, torch.borrow(two)?) else {
-        return Ok(false);
+        return Ok(Memory::Unknown);
     };
     // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
     if !unsafe { first.raw.is_as(&second.raw) } {
-        return Ok(false);
+        return Ok(Memory::Other);
     }
     // A sign or a conjugation that is left to be done makes other values of the same memory.
     for (object, read) in [(one, &first), (two, &second)] {
         if !read.literal && !torch.is_literal(object, read.raw.code, true)? {
-            return Ok(false);
+            return Ok(Memory::Unknown);
         }
     }
-    Ok(true)
+    Ok(Memory::Same(first.raw.data.addr()))
 }
 
 /// What a tensor says of itself.

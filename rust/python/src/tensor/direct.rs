@@ -106,8 +106,16 @@ struct GradientPlaces {
     /// In the same, in words: the gradient, and what is there where there is none.
     grad: usize,
     no_grad: usize,
+    /// In the same, in words: flags that stay unset unless the gradient is given a dtype of its own.
+    flags: Vec<Flags>,
     /// In the Python object: two dicts of hooks.
     hooks: [usize; 2],
+}
+
+/// Some bytes of a word.
+struct Flags {
+    at: usize,
+    mask: usize,
 }
 
 /// What a tensor says of its gradient.
@@ -393,6 +401,14 @@ impl Places {
             let known = word(implementation, autograd) as *const usize;
             match &self.gradient {
                 _ if known.is_null() => Gradient::Never,
+                Some(places)
+                    if !places
+                        .flags
+                        .iter()
+                        .all(|flags| word(known, flags.at) & flags.mask == 0) =>
+                {
+                    Gradient::Unclear
+                }
                 Some(places) if places.is_required(known) => {
                     if word(known, places.grad) == places.no_grad
                         && places.hooks.iter().all(|at| word(object, *at) == 0)
@@ -538,16 +554,56 @@ impl GradientPlaces {
         let after = now();
         let grad = only((0..before.len()).filter(|at| during[*at] == wanted))
             .filter(|at| before[*at] == after[*at] && before[*at] != wanted);
-        let (Some(required), Some(grad), Some(hooks)) = (required, grad, hooks(&tensor)?) else {
+        let flags = flags(&tensor, now)?;
+        let (Some(required), Some(grad), Some(flags), Some(hooks)) = (required, grad, flags, hooks(&tensor)?)
+        else {
             return Ok(None);
         };
         Ok(Some(Self {
             required,
             no_grad: before[grad],
             grad,
+            flags,
             hooks,
         }))
     }
+}
+
+/// The bytes, of what autograd knows of a tensor, that are set with a dtype of gradients: none in a release of torch that
+/// has no such; `None` where they do not show. They are asked after all else: what is set here stays.
+fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Option<Vec<Flags>>> {
+    let name = "grad_dtype";
+    if !tensor.hasattr(name)? {
+        return Ok(Some(Vec::new()));
+    }
+    let before = now();
+    let mut found = vec![0; before.len()];
+    // The number of this dtype is not 1, so that only flags become 1.
+    let other = tensor.py().import("torch")?.getattr("float64")?;
+    for dtype in [other, tensor.py().None().into_bound(tensor.py())] {
+        tensor.setattr(name, dtype)?;
+        let mut shows = false;
+        for ((mask, before), after) in found.iter_mut().zip(&before).zip(now()) {
+            for (byte, (old, new)) in before
+                .to_ne_bytes()
+                .into_iter()
+                .zip(after.to_ne_bytes())
+                .enumerate()
+            {
+                if (old, new) == (0, 1) {
+                    let mut bytes = [0; WORD];
+                    bytes[byte] = u8::MAX;
+                    *mask |= usize::from_ne_bytes(bytes);
+                    shows = true;
+                }
+            }
+        }
+        if !shows {
+            return Ok(None);
+        }
+    }
+    let masks = found.into_iter().enumerate().filter(|(_, mask)| *mask != 0);
+    Ok(Some(masks.map(|(at, mask)| Flags { at, mask }).collect()))
 }
 
 /// The words of the Python object of a tensor.
