@@ -146,17 +146,16 @@ impl<'py> Planner<'py> {
         dict: &Bound<'py, PyAny>,
         key: &Bound<'py, PyString>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let start = self.entries.len();
-                entries_into(dict, &mut self.entries)?;
-                known.insert(Known {
-                    at: start..self.entries.len(),
-                    met: 0,
-                    first: 0,
-                })
-            }
+        let known = if let Some(known) = known {
+            known
+        } else {
+            let start = self.entries.len();
+            entries_into(dict, &mut self.entries)?;
+            known.insert(Known {
+                at: start..self.entries.len(),
+                met: 0,
+                first: 0,
+            })
         };
         match self.entries[known.at.clone()].get(known.met) {
             Some((name, value)) if name.is(key) => Ok(Some(value.clone())),
