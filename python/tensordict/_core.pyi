@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -19,6 +19,16 @@ class Descriptor:
     def fileno(self, /) -> int:
         """
         The number of the descriptor, which stays this object's.
+        """
+
+@final
+class FolderMoment:
+    """
+    A moment in the life of a folder, to tell whether others have changed it since.
+    """
+    def __new__(cls, /, path: str | PathLike[str]) -> FolderMoment:
+        """
+        This moment of the folder `path`, or of the outermost folder that it is a level of.
         """
 
 @final
@@ -173,19 +183,21 @@ def key_file_name(key: str, robust_key: bool) -> str:
     Name of the folder of a nested entry `key`; the file of a leaf has `.memmap` after it.
     """
 
-def load_tree(path: str | PathLike[str], part: str, robust_key: bool, mode: str, map_leaves: bool) -> list[Any]:
+def load_tree(path: str | PathLike[str], part: SupportsGetItem[int, str], robust_key: bool, mode: str, map_leaves: bool) -> list[Any]:
     """
-    Reads the tree in the folder `path`, or in its sub-folder `part`: a level after the one it is in.
-    """
-
-def map_anonymous(bytes: SupportsIndex) -> tuple[Map, Descriptor]:
-    """
-    Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them.
+    Reads the tree in the folder `path`, or the part of it at the keys `part`: a level after the one it is in.
     """
 
-def map_create(path: str | PathLike[str], bytes: SupportsIndex, existsok: bool) -> Map:
+def map_anonymous(bytes: SupportsIndex, sparse: bool = False) -> tuple[Map, Descriptor]:
     """
-    Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`.
+    Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them. There may be more than
+    there is memory if `sparse`.
+    """
+
+def map_create(path: str | PathLike[str], bytes: SupportsIndex, existsok: bool, sparse: bool = False) -> Map:
+    """
+    Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`. Its space is taken
+    as it is written to if `sparse`.
     """
 
 def map_descriptor(fileno: SupportsIndex, bytes: SupportsIndex) -> tuple[Map, Descriptor]:
@@ -298,13 +310,12 @@ def save_level(path: str | PathLike[str], text: str, files: SupportsGetItem[int,
     the files beside it.
     """
 
-def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None]], prepare: Any, options: Incomplete) -> list[tuple[Map | None, str]]:
+def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None]], prepare: Any, options: Incomplete, since: FolderMoment | None = None) -> list[tuple[Map | None, str]] | None:
     """
     Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
     folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.
 
-    The cyclic collector must not run meanwhile: no Python may run between taking hold of the storages and reading where
-    they are.
+    With `since` nothing is saved, and there is no list, where others have changed the folder since that moment.
     """
 
 def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:

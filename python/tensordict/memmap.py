@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.index_chain import NotAnIndexError, compose
 from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_open, register_plain_type
+from tensordict._kernel.settings import SPARSE_FILES
 
 __all__ = ["MemoryMappedTensor"]
 
@@ -34,9 +35,9 @@ class _FileHandler:
 
     __slots__ = ("_descriptor", "buffer", "size")
 
-    def __init__(self, size: int, fileno: int | None = None) -> None:
+    def __init__(self, size: int, fileno: int | None = None, sparse: bool = False) -> None:
         """Takes `size` new bytes of zeros, or those that `fileno` stands for, which stays the caller's."""
-        parts = map_anonymous(size) if fileno is None else map_descriptor(fileno, size)
+        parts = map_anonymous(size, sparse) if fileno is None else map_descriptor(fileno, size)
         self.buffer, self._descriptor = parts
         self.size = size
 
@@ -99,9 +100,8 @@ class _MappedStorage(torch.UntypedStorage):
         return cast("torch.UntypedStorage", torch.UntypedStorage(self.nbytes()).copy_(self, False))  # type: ignore[no-untyped-call]
 
 
-def _is_there(filename: str, storage: Any) -> bool:
-    """Whether a file is the one that a storage is mapped from: it could have been replaced by another one of that name."""
-    memory = getattr(storage, "_map", None)
+def _is_there(filename: str, memory: Map | None) -> bool:
+    """Whether a file is the one that a map is of: it could have been replaced by another one of that name."""
     return memory is None or not len(memory) or memory.is_at(filename)
 
 
@@ -116,8 +116,45 @@ def is_own_map(tensor: Any) -> bool:
     )
 
 
+def origin_of(tensor: Any) -> tuple[str, Map | None] | None:
+    """The name of the file that a mapped tensor was mapped from, and its map where it is known.
+
+    None where there was no file, or the tensor was given other memory. Another file may have that name by now.
+    """
+    filename = tensor._filename
+    if filename is None or not is_own_map(tensor):
+        return None
+    return filename, getattr(tensor.untyped_storage(), "_map", None)
+
+
+def file_was_cut(tensor: Tensor) -> RuntimeError:
+    """The error for a tensor of which to read the memory would be a fault: the file that it is mapped from was cut."""
+    storage: Any = tensor.untyped_storage()
+    name = getattr(storage, "filename", None)
+    if name is None or not os.path.exists(name):
+        return RuntimeError("the memory of a tensor is gone: the file that it is mapped from was cut")
+    return RuntimeError(
+        f"the memory of a tensor is gone: {name} was cut after it was mapped, it has {os.path.getsize(name)} bytes, fewer than "
+        f"the {storage.nbytes()} wanted"
+    )
+
+
+def check_whole(tensor: Tensor) -> None:
+    """Raises if a tensor is mapped from a file that was cut: to read it would end the process with a signal.
+
+    A file that is cut after this, or that has no name any more, is not noticed.
+    """
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return
+    storage = tensor.untyped_storage()
+    if not isinstance(storage, _MappedStorage) or storage._file is None or not _is_there(storage._file, storage._map):
+        return
+    if os.path.exists(storage._file) and os.path.getsize(storage._file) < storage.nbytes():
+        raise file_was_cut(tensor)
+
+
 def _share_storage(storage: _MappedStorage) -> tuple[Any, ...]:
-    if storage._file is not None and not _is_there(storage._file, storage):
+    if storage._file is not None and not _is_there(storage._file, storage._map):
         return _rebuild_storage, (None, _copy_handler(bytes(cast("bytes", storage._map))), storage.nbytes(), None)
     return _rebuild_storage, (storage._file, storage._handler, storage.nbytes(), storage._mode, _number(storage))
 
@@ -298,14 +335,17 @@ class MemoryMappedTensor(Tensor):
         return result
 
     @classmethod
-    def _allocate(cls, shape: _Shape, dtype: torch.dtype, filename: Any, existsok: bool = False) -> Self:
+    def _allocate(
+        cls, shape: _Shape, dtype: torch.dtype, filename: Any, existsok: bool = False, sparse: bool | None = False
+    ) -> Self:
         """Zeros in a new file, or in memory without one."""
         size = _bytes(shape, dtype)
+        sparse = SPARSE_FILES.value if sparse is None else sparse
         if filename is None:
-            return cast("Self", cls._from_handler(_FileHandler(size), dtype, shape))
+            return cast("Self", cls._from_handler(_FileHandler(size, sparse=sparse), dtype, shape))
         path = _absolute(filename)
         try:
-            memory = map_create(path, size, existsok)
+            memory = map_create(path, size, existsok, sparse)
         except FileExistsError as error:
             # The type that users of this class expect.
             raise RuntimeError(f"The file {path} already exists.") from error
@@ -351,7 +391,7 @@ class MemoryMappedTensor(Tensor):
             raise NotImplementedError("nested tensors are mapped in the strided layout, got torch.jagged")
         size = _size_of(input) if shape is None else _as_size(shape)
         if not copy_data:
-            return cls._allocate(size, input.dtype, filename, existsok)
+            return cls._allocate(size, input.dtype, filename, existsok, None)
         # All that can be wrong with the data comes up here, before a file is there.
         _check_copy(input)
         source = input if isinstance(size, Tensor) else input.expand(size)
@@ -475,8 +515,13 @@ class MemoryMappedTensor(Tensor):
         device: torch.device | str | None = None,
         filename: str | os.PathLike[str] | None = None,
         existsok: bool = False,
+        sparse: bool | None = None,
     ) -> Self:
         """Makes a tensor of zeros. The space of a file is reserved; memory without one is taken as it is written to.
+
+        A sparse file takes its space as it is written to, so that it may be larger than what the disk has: for buffers that
+        are never filled. A write for which there is no space then ends the process with a signal (SIGBUS); so does one to
+        memory without a file that is larger than what there is.
 
         Args:
             *size: the sizes, or one sequence of them; for a nested tensor a row of sizes a component.
@@ -485,6 +530,8 @@ class MemoryMappedTensor(Tensor):
             device: only `cpu` is possible.
             filename: the file to make. Default: memory without a file.
             existsok: whether a file that is there is replaced.
+            sparse: take space as it is written to, and do not ask whether there is enough. Default: what the environment
+                variable `TD_SPARSE_FILES` says, or False.
 
         Raises:
             TypeError: no shape is given.
@@ -493,7 +540,7 @@ class MemoryMappedTensor(Tensor):
         """
         if device is not None and torch.device(device).type != "cpu":
             raise RuntimeError(f"Only CPU tensors are supported, got device={device}")
-        return cls._allocate(_parse_shape(size, shape), dtype or torch.get_default_dtype(), filename, existsok)
+        return cls._allocate(_parse_shape(size, shape), dtype or torch.get_default_dtype(), filename, existsok, sparse)
 
     @classmethod
     def zeros(cls, *size: Any, **options: Any) -> Self:
@@ -502,14 +549,15 @@ class MemoryMappedTensor(Tensor):
 
     @classmethod
     def ones(cls, *size: Any, **options: Any) -> Self:
-        """Makes a tensor of ones. Arguments are those of `empty`."""
-        return cls.empty(*size, **options)._filled(1)
+        """Makes a tensor of ones. Arguments are those of `empty`; as all is written, space is always reserved."""
+        return cls.empty(*size, **{**options, "sparse": False})._filled(1)
 
     @classmethod
     def full(cls, *size: Any, **options: Any) -> Self:
         """Makes a tensor of one value: `full(shape, value)` or `full(*sizes, fill_value=value)`.
 
-        The dtype is torch's default one unless it is given. Other arguments are those of `empty`.
+        The dtype is torch's default one unless it is given. Other arguments are those of `empty`; as all is written, space is
+        always reserved.
 
         Raises:
             TypeError: no value is given.
@@ -520,35 +568,36 @@ class MemoryMappedTensor(Tensor):
             *size, value = size  # type: ignore[assignment]
         else:
             raise TypeError("full() needs a fill_value")
-        return cls.empty(*size, **options)._filled(value)
+        return cls.empty(*size, **{**options, "sparse": False})._filled(value)
 
     @classmethod
-    def empty_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
+    def empty_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None, sparse: bool | None = None) -> Self:
         """Makes a tensor of zeros with the shape and dtype of another, as `empty` does.
 
         Args:
             input: the other.
             filename: the file to make. Default: memory without a file.
+            sparse: take space as it is written to, as for `empty`.
 
         Raises:
             RuntimeError: the file exists.
         """
-        return cls._allocate(_size_of(input), input.dtype, filename)
+        return cls._allocate(_size_of(input), input.dtype, filename, sparse=sparse)
 
     @classmethod
-    def zeros_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
+    def zeros_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None, sparse: bool | None = None) -> Self:
         """Makes a tensor of zeros with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename)
+        return cls.empty_like(input, filename=filename, sparse=sparse)
 
     @classmethod
     def ones_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
-        """Makes a tensor of ones with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename)._filled(1)
+        """Makes a tensor of ones with the shape and dtype of another. Other arguments are those of `empty_like`."""
+        return cls.empty_like(input, filename=filename, sparse=False)._filled(1)
 
     @classmethod
     def full_like(cls, input: Tensor, fill_value: Any, *, filename: str | os.PathLike[str] | None = None) -> Self:
         """Makes a tensor of one value with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename)._filled(fill_value)
+        return cls.empty_like(input, filename=filename, sparse=False)._filled(fill_value)
 
     def _filled(self, value: Any) -> Self:
         self.fill_(value)
@@ -640,6 +689,7 @@ class MemoryMappedTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy in memory of its own, without a file."""
+        check_whole(self)
         copy = type(self)._allocate(_size_of(self), self.dtype, None)
         copy.copy_(self.detach())
         memo[id(self)] = copy
@@ -648,13 +698,14 @@ class MemoryMappedTensor(Tensor):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Pickles where the memory is: the file's name or the memory's descriptor, shape and index."""
         try:
-            index = _compose(self._parent_shape, self._index_chain)
-        except _NotAnIndexError:
-            return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
+            index = compose(self._parent_shape, self._index_chain)
+        except NotAnIndexError:
+            return self._reduce_copy()
         where: Callable[..., Any]
         if self._filename is not None:
-            if not is_own_map(self) or not _is_there(self._filename, self.untyped_storage()):
-                return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
+            origin = origin_of(self)
+            if origin is None or not _is_there(*origin):
+                return self._reduce_copy()
             where, memory = MemoryMappedTensor.from_filename, self._filename
         elif self._handler is not None:
             where, memory = MemoryMappedTensor._from_handler, self._handler  # type: ignore[assignment]
@@ -663,56 +714,10 @@ class MemoryMappedTensor(Tensor):
         arguments = (memory, self.dtype, self._parent_shape, index)
         return where, arguments if self._mode is None else (*arguments, self._mode)
 
-
-class _NotAnIndexError(Exception):
-    """A chain of indices that no single index stands for."""
-
-
-def _compose(shape: _Shape, chain: tuple[Any, ...]) -> Any:
-    """The one index that does what the indices of `chain` do one after the other to a tensor of `shape`."""
-    if not chain:
-        return None
-    if not chain[0]:
-        # `None` by itself would stand for no index.
-        return chain[1] if chain[1] is not None else (None,)
-    if isinstance(shape, Tensor):
-        raise _NotAnIndexError
-    indices = []
-    while chain:
-        chain, index = chain
-        indices.append(index)
-    axes: list[Any] = [range(size) for size in shape]
-    for index in reversed(indices):
-        axes = _apply(axes, index)
-    return tuple(slice(axis.start, axis.stop, axis.step) if isinstance(axis, range) else axis for axis in axes)
-
-
-def _apply(axes: list[Any], index: Any) -> list[Any]:
-    """Indexes `axes`: the positions of a dimension that are left, the one position of one that is gone, `None` for a
-    new dimension."""
-    items = list(index) if isinstance(index, tuple) else [index]
-    gone = sum(type(axis) is int for axis in axes)
-    taken = sum(item is not None and item is not Ellipsis for item in items)
-    # Whatever the index does not name is taken whole, where the ellipsis is or at the end.
-    at = next((at for at, item in enumerate(items) if item is Ellipsis), len(items))
-    items[at : at + 1] = [slice(None)] * (len(axes) - gone - taken)
-    result: list[Any] = []
-    rest = iter(axes)
-    for item in items:
-        if item is None:
-            result.append(None)
-            continue
-        axis = next(rest)
-        while type(axis) is int:
-            result.append(axis)
-            axis = next(rest)
-        if axis is not None:
-            result.append(axis[item if isinstance(item, slice) else operator.index(item)])
-        elif isinstance(item, slice):
-            if not range(1)[item]:
-                raise _NotAnIndexError
-            result.append(None)
-    return result + list(rest)
+    def _reduce_copy(self) -> tuple[Any, ...]:
+        """Pickles the values."""
+        check_whole(self)
+        return MemoryMappedTensor, (self.detach().as_subclass(Tensor).clone(),)
 
 
 def _is_view(index: Any, result: Tensor, source: Tensor) -> bool:
@@ -735,6 +740,7 @@ def _check_copy(tensor: Tensor) -> None:
         raise NotImplementedError("a tensor on the meta device has no data to copy")
     if tensor.layout is not torch.strided:
         raise RuntimeError(f"a dense tensor is needed, got the layout {tensor.layout}")
+    check_whole(tensor)
 
 
 def _size_of(tensor: Tensor) -> _Shape:

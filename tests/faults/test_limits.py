@@ -43,6 +43,63 @@ assert torch.equal(large.consolidate()["x"], large["x"])
 large.consolidate(folder + "/f")
 """
 
+# With few descriptors left all works; with none it is an error that names the limit, and nothing changes.
+DESCRIPTORS = """
+import os, resource, sys, torch
+from tensordict import TensorDict, lazy_stack
+torch.set_num_threads(1)
+folder, free = sys.argv[1], int(sys.argv[2])
+def many(value):
+    data = TensorDict({f"k{i}": torch.full((2, 3), value + i) for i in range(1500)}, [2])
+    data["stack"] = lazy_stack([TensorDict({"s": torch.full((3,), value)}, [3]) for _ in range(2)], 0)
+    for i in range(80):
+        data["deep", f"n{i}", "x"] = torch.full((2,), value)
+    return data
+def check(found, value):
+    for key, leaf in many(value).items(True, True):
+        assert torch.equal(found[key], leaf), key
+def everything():
+    return sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+old = many(0.0)
+old.memmap(folder + "/d")
+TensorDict.load_memmap(folder + "/d")
+mapped = many(1.0).memmap(folder + "/e")
+mapped.make_memmap("early", (2, 3), dtype=torch.float32)
+mapped.memmap_refresh_()
+old.consolidate(folder + "/f")
+before = everything()
+used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+taken = [os.open("/", os.O_RDONLY) for _ in range(used)]
+used = max(taken) + 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+new = many(5.0)
+works = {
+    "new": lambda: new.memmap(folder + "/new"),
+    "replaced": lambda: new.memmap(folder + "/d"),
+    "load": lambda: check(TensorDict.load_memmap(folder + "/d"), 5.0 if free else 0.0),
+    "file": lambda: new.consolidate(folder + "/g"),
+    "make": lambda: mapped.make_memmap("late", (2, 3), dtype=torch.float32),
+    "refresh": lambda: mapped.memmap_refresh_(),
+}
+for name, work in works.items():
+    try:
+        work()
+    except OSError as error:
+        assert not free, (name, error)
+        assert error.errno == 24 and "RLIMIT_NOFILE" in str(error), (name, error)
+    else:
+        assert free, name
+for descriptor in taken:
+    os.close(descriptor)
+if free:
+    check(TensorDict.load_memmap(folder + "/new"), 5.0)
+    check(TensorDict.from_consolidated(folder + "/g"), 5.0)
+    assert "late" in TensorDict.load_memmap(folder + "/e").keys()
+else:
+    assert everything() == before
+    check(TensorDict.load_memmap(folder + "/d"), 0.0)
+"""
+
 # Every native function with odd arguments, within an address space that one claim of the arguments would fill.
 ODD = """
 import gc, inspect, itertools, resource, sys, torch
@@ -88,11 +145,11 @@ for name in sorted(dir(_core)):
 """
 
 
-def run(program: str, *arguments: str) -> int:
+def run(program: str, *arguments: str, threads: str = "4") -> int:
     # What the address sanitizer needs, where these tests run with it.
     kept = ("LD_PRELOAD", "ASAN_OPTIONS", "PYTHONMALLOC")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
-    environment |= {"PYTHONPATH": ":".join(sys.path), "TD_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": ":".join(sys.path), "TD_NUM_THREADS": threads, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode in (0, 77), (done.returncode, done.stderr[-3000:])
@@ -105,6 +162,12 @@ def test_no_threads(tmp_path: Path) -> None:
             folder.chmod(folder.stat().st_mode | 0o055)
     if run(NO_THREADS, str(tmp_path)) == 77:
         pytest.skip("threads cannot be refused here")
+
+
+@pytest.mark.parametrize("free", [0, 8])
+@pytest.mark.parametrize("threads", ["1", "16"])
+def test_few_descriptors(tmp_path: Path, free: int, threads: str) -> None:
+    run(DESCRIPTORS, str(tmp_path), str(free), threads=threads)
 
 
 def test_odd_arguments(tmp_path: Path) -> None:

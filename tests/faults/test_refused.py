@@ -213,3 +213,62 @@ def test_folders_that_must_not_be_written(tmp_path: Path) -> None:
             [sys.executable, "-W", "ignore", "-c", BOUND, f"{top}/set", path], check=False, capture_output=True, text=True
         )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# As another user, in folders of root's with the sticky bit, where only root may replace what is root's.
+STICKY = """
+import os, sys, pathlib, torch
+sys.path[:0] = sys.argv[2].split(":")
+from mixed_trees import tree, values
+from tensordict import TensorDict
+torch.set_num_threads(1)
+folder = pathlib.Path(sys.argv[1])
+tree(1).memmap(folder)
+assert values(TensorDict.load_memmap(folder, allow_pickle=True)) == {1.0}
+places = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+def mode(sticky):
+    for place in places:
+        os.chmod(place, 0o777)
+        os.chown(place, 0, 0)
+    for path in folder.rglob("*"):
+        os.chown(path, 65534, 65534)
+    os.chown(sticky, 0, 0)
+    for path in sticky.iterdir():
+        os.chown(path, 0, 0)
+    os.chmod(sticky, 0o1777)
+def refused():
+    os.setgid(65534)
+    os.setuid(65534)
+    try:
+        TensorDict({"new": torch.zeros(3)}, [3]).memmap(folder) if sys.argv[3] == "other" else tree(3).memmap(folder)
+    except PermissionError as error:
+        assert str(folder) in str(error), error
+        assert "counts" not in str(error), error
+        os._exit(7)
+    os._exit(0)
+for place in places:
+    mode(place)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    child = os.fork()
+    if child == 0:
+        refused()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, place
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before, place
+    assert values(TensorDict.load_memmap(folder, allow_pickle=True)) == {1.0}, place
+# Who may act for all owners is not bound.
+mode(folder)
+tree(2).memmap(folder)
+assert values(TensorDict.load_memmap(folder, allow_pickle=True)) == {2.0}
+"""
+
+
+@pytest.mark.parametrize("how", ["same", "other"])
+def test_files_of_others_in_sticky_folders(how: str) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs to become another user")
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o777)
+        path = ":".join([str(Path(__file__).parents[1]), *sys.path])
+        command = [sys.executable, "-W", "ignore", "-c", STICKY, f"{top}/set", path, how]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from mixed_trees import tree, values
-from tensordict import NonTensorData, TensorDict
+from tensordict import NonTensorData, TensorDict, append_memmap
 
 SAVES = int(os.environ.get("TD_SAVES", "60"))
 KILLS = int(os.environ.get("TD_KILLS", "6"))
@@ -271,3 +272,96 @@ def test_a_save_that_waits_can_be_stopped(tmp_path: Path, how: str, said: str) -
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=90)
     assert done.stdout == said
     assert TensorDict.load_memmap(folder)["a"].tolist() == [float(said == "saved\n")] * 3
+
+
+# Appends rows that each hold one number, which is said before.
+APPENDS = """
+import sys, torch
+from tensordict import TensorDict, append_memmap
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    rows = torch.full((2,), number)
+    append_memmap(sys.argv[1], TensorDict({"a": rows, "n": {"b": rows.double()}}, [2]))
+    print(number, flush=True)
+"""
+
+
+def appending(folder: Path, first: int, last: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", APPENDS, str(folder), str(first), str(last)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def rows_of(folder: Path) -> list[int]:
+    """The numbers that were appended, each once, after it was checked that all files tell the same."""
+    found = TensorDict.load_memmap(folder)
+    assert found.batch_size == found["n"].batch_size
+    assert torch.equal(found["a"].double(), found["n", "b"])
+    assert torch.equal(found["a"][::2], found["a"][1::2])
+    return found["a"][::2].tolist()
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    folder = tmp_path / "set"
+    TensorDict({"a": torch.full((2,), -1), "n": TensorDict({"b": -torch.ones(2).double()}, [2])}, [2]).memmap(folder)
+    return folder
+
+
+APPENDED = int(os.environ.get("TD_APPENDS", "40"))
+
+
+def test_processes_that_append_to_one_folder(grown: Path) -> None:
+    processes = [appending(grown, part * APPENDED, (part + 1) * APPENDED) for part in range(2)]
+    for process in processes:
+        process.communicate(timeout=240)
+        assert process.returncode == 0
+    found = rows_of(grown)
+    assert found[0] == -1
+    assert sorted(found[1:]) == list(range(2 * APPENDED))
+    for part in range(2):  # those of one process in their order
+        own = [number for number in found if number // APPENDED == part]
+        assert own == sorted(own)
+
+
+def test_threads_that_append_beside_one_that_adds_entries(grown: Path) -> None:
+    def append(part: int) -> None:
+        for number in range(part * 20, part * 20 + 20):
+            rows = torch.full((2,), number)
+            append_memmap(grown / "n", TensorDict({"b": rows.double()}, [2]))
+
+    TensorDict({"n": TensorDict({"b": -torch.ones(2).double()}, [2])}, []).memmap(grown)
+    top = TensorDict.load_memmap(grown).memmap_(grown)
+    threads = [threading.Thread(target=append, args=(part,)) for part in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(10):
+        top.make_memmap(f"x{number}", (3,))
+    for thread in threads:
+        thread.join(timeout=240)
+    found = TensorDict.load_memmap(grown)
+    assert sorted(found["n", "b"][2::2].tolist()) == list(range(60))
+    assert {f"x{number}" for number in range(10)} < set(found.keys())
+
+
+def test_a_killed_append_leaves_the_rows_before_or_after(grown: Path) -> None:
+    chosen = random.Random(7)
+    done = -1
+    for _ in range(KILLS):
+        with appending(grown, done + 1, done + 10_000) as process:
+            assert process.stdout is not None
+            for _ in range(chosen.randint(1, 4)):
+                said = int(process.stdout.readline())
+            time.sleep(chosen.random() * 0.004)  # somewhere within the next append
+            process.kill()
+            rest = process.stdout.read().split()
+        said = max([said, *map(int, rest)])
+        found = rows_of(grown)
+        assert found in (list(range(-1, said + 1)), list(range(-1, said + 2)))
+        done = found[-1]
+
+
+def test_an_append_to_a_folder_that_goes_is_an_error(grown: Path) -> None:
+    shutil.rmtree(grown)
+    with pytest.raises(ValueError, match="is not one"):
+        append_memmap(grown, TensorDict({"a": torch.zeros(2)}, [2]))
+    assert not grown.exists()

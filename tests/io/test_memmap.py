@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tensordict
-from tensordict import MemoryMappedTensor, TensorDict
+from tensordict import MemoryMappedTensor, TensorClass, TensorDict
 from tensordict._io.memmap import TensorDictFuture
 
 KEYS = [
@@ -299,6 +299,39 @@ def test_entries_are_added(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="within a memory-mapped"):
         sample().make_memmap("y", (3,))
     assert torch.equal(sample().memmap().make_memmap("y", (3,)), torch.zeros(3))
+
+
+class Held(TensorClass):
+    inner: TensorDict
+    x: Tensor
+
+
+@pytest.mark.parametrize("robust_key", [True, False])
+@pytest.mark.parametrize("asked", [True, False])
+def test_parts_are_found_however_they_are_spelled(tmp_path: Path, robust_key: bool, asked: bool) -> None:
+    deep = TensorDict({"e f": {"v": torch.arange(3)}, "v": torch.ones(3)}, [3])
+    held = Held(inner=deep.clone(), x=torch.zeros(3), batch_size=[3])
+    source = TensorDict({"k%y": deep.clone(), "held": held, "twice": Held(inner=held, x=torch.ones(3), batch_size=[3])}, [3])
+    source.memmap(tmp_path, robust_key=robust_key)
+    for key in (("k%y",), ("k%y", "e f"), ("held",), ("held", "inner"), ("held", "inner", "e f"), ("twice", "inner", "inner")):
+        for part in (key, "/".join(key)):
+            found = TensorDict.load_memmap(tmp_path, subpath=part, robust_key=asked)
+            assert type(found) is type(source[key])
+            assert (found == source[key]).all()
+    for missing in (("held", "x"), ("held", "nothing"), ("twice", "inner", "e f"), "k%y/../held"):
+        with pytest.raises(ValueError, match="No tensordict found under subpath"):
+            TensorDict.load_memmap(tmp_path, subpath=missing, robust_key=asked)
+
+
+@pytest.mark.parametrize("robust_key", [True, False])
+def test_a_level_that_was_made_knows_its_folder(tmp_path: Path, robust_key: bool) -> None:
+    saved = TensorDict({"x": torch.zeros(3)}, [3]).memmap_(tmp_path)
+    other = TensorDict.load_memmap(tmp_path).memmap_(tmp_path)
+    saved.make_memmap(("k%y", "v"), (3,), robust_key=robust_key)
+    # Here that level is not known yet, and its folder is there.
+    other.make_memmap(("k%y", "w"), (3,), robust_key=not robust_key)
+    assert other["k%y"].saved_path == saved["k%y"].saved_path == Path(other["k%y", "w"].filename).parent
+    assert set(other["k%y"].memmap_refresh_().keys()) == {"v", "w"}
 
 
 def test_rows_are_appended(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -425,7 +426,7 @@ class TestFolders:
         assert TensorDict.load_memmap(tmp_path)["o"] == expected  # this process wrote it
         with pytest.raises(RuntimeError, match="allow_pickle=True"):
             TensorDict.load_memmap(tmp_path, allow_pickle=False)
-        monkeypatch.setattr(files, "_WRITTEN", set())  # as another process
+        monkeypatch.setattr(files, "_WRITTEN", OrderedDict())  # as another process
         with pytest.raises(RuntimeError, match="allow_pickle=True"):
             TensorDict.load_memmap(tmp_path)
         assert TensorDict.load_memmap(tmp_path, allow_pickle=True)["o"] == expected
@@ -439,6 +440,22 @@ class TestFolders:
 
 
 ROW = st.fixed_dictionaries({"a": st.integers(0, 99), "s": st.text("abc", max_size=2)})
+
+
+def test_pickles_that_were_written_long_ago_are_forgotten(tmp_path, monkeypatch):
+    from tensordict._nontensor import files
+
+    monkeypatch.setattr(files, "_WRITTEN", OrderedDict())
+    monkeypatch.setattr(files, "_MOST", 10)
+    made = {number: TensorDict({"a": NonTensorData({number})}) for number in range(30)}
+    for number, data in made.items():
+        data.memmap(tmp_path / str(number))
+        assert TensorDict.load_memmap(tmp_path / "0")["a"] == {0}  # what is read is not forgotten
+    assert len(files._WRITTEN) == 10
+    assert TensorDict.load_memmap(tmp_path / "29")["a"] == {29}
+    with pytest.raises(RuntimeError, match="allow_pickle=True"):
+        TensorDict.load_memmap(tmp_path / "1")
+    assert TensorDict.load_memmap(tmp_path / "1", allow_pickle=True)["a"] == {1}
 
 
 def of_rows(rows):

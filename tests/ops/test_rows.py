@@ -14,21 +14,13 @@ import torch
 from torch import Tensor
 
 from containers import BATCH, CONTAINERS, check, leaves, nested, nodes
-from pointwise_rows import BINARY, BINARY_, PREDICATE, TWINS, UNARY, UNARY_
+from pointwise_rows import BINARY, BINARY_, COMPARISON, PREDICATE, TWINS, UNARY, UNARY_
 from tensordict import TensorDict
 
 pytestmark = pytest.mark.filterwarnings("ignore:Casting complex values to real")
 
 Function = Callable[..., Any]
 
-COMPARISON: dict[str, Function] = {
-    "__eq__": torch.eq,
-    "__ne__": torch.ne,
-    "__lt__": torch.lt,
-    "__le__": torch.le,
-    "__gt__": torch.gt,
-    "__ge__": torch.ge,
-}
 REDUCTION: dict[str, Function] = {"sum": torch.sum, "mean": torch.mean}
 FLAG: dict[str, Function] = {"all": torch.all, "any": torch.any}
 CAST: dict[str, torch.dtype] = {"double": torch.float64, "half": torch.float16, "int": torch.int32, "bool": torch.bool}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensordict.memmap import _compose, _NotAnIndexError
+from tensordict._kernel.index_chain import NotAnIndexError, compose
 
 shapes = st.lists(st.integers(0, 4), min_size=0, max_size=4).map(tuple)
 
@@ -45,8 +45,8 @@ def chains(draw):
 def test_one_index_stands_for_many(case):
     array, chain, expected = case
     try:
-        index = _compose(array.shape, chain)
-    except _NotAnIndexError:
+        index = compose(array.shape, chain)
+    except NotAnIndexError:
         assert np.size(expected) == 0
         return
     found = array[index]
@@ -57,9 +57,9 @@ def test_one_index_stands_for_many(case):
 def test_an_ellipsis_in_the_middle():
     array = np.arange(24).reshape(2, 3, 4)
     chain = (((), (slice(None), slice(1, None))), (0, ..., 2))
-    assert np.array_equal(array[_compose(array.shape, chain)], array[:, 1:][0, ..., 2])
+    assert np.array_equal(array[compose(array.shape, chain)], array[:, 1:][0, ..., 2])
 
 
 def test_a_new_dimension_cannot_be_emptied_by_one_index():
-    with pytest.raises(_NotAnIndexError):
-        _compose((3,), (((), None), slice(1, 1)))
+    with pytest.raises(NotAnIndexError):
+        compose((3,), (((), None), slice(1, 1)))

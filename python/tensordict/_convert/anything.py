@@ -14,7 +14,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size, coerce
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._reexport import dense_class, nested_objects
 from tensordict._types import TensorCollection

@@ -17,7 +17,7 @@ from torch import Size, Tensor
 
 from tensordict._io.as_json import is_kept, same_in_python
 from tensordict._io.memmap import in_background
-from tensordict._io.ragged import MARKS, Pieces, about_leaf, from_buffer
+from tensordict._io.ragged import MARKS, Pieces, from_buffer
 from tensordict._io.tree import CLASS_READERS
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
@@ -55,15 +55,17 @@ class Buffer:
 
     def moved(self, node: Any, device: torch.device, non_blocking: bool, pin: bool = False) -> Any:
         """The tensordict `node` of this buffer on another device, moved as one tensor; None if it is no longer consolidated."""
-        places = _places(node)
-        if places is None:
-            return None
         leaves: list[Any] = []
         tree = collect(node, leaves)
+        pieces = Pieces(leaves)
+        pieces.part()
+        places = places_in(pieces.tensors, self.storage)
+        if places is None:
+            return None
         source = self.storage.pin_memory() if pin else self.storage
         storage = source.to(device, non_blocking=non_blocking)
         if storage is not self.storage:
-            viewer, pieces = _Viewer(storage), Pieces(leaves)
+            viewer = _Viewer(storage)
             places_of = zip(pieces.tensors, places[0])
             leaves = pieces.leaves([viewer(piece.dtype, piece.shape, start) for piece, start in places_of])
         result = refill(tree, iter(leaves))
@@ -130,12 +132,15 @@ class ConsolidateOps(Waist):
             if inplace:
                 _check_inplace(self)
             leaves: list[Any] = []
-            tree = collect(self, leaves)
-            taken, locks = refill(tree, iter(leaves)), tuple(_locks(tree))  # as it is now: another thread may change it
+            tree = collect(self, leaves)  # as it is now: another thread may change it
+            for leaf in leaves:
+                if type(leaf) is not Tensor:
+                    check_batched(leaf, "consolidated")
+            pieces, locks = Pieces(leaves), tuple(_locks(tree))
             if filename is not None:
-                storage, views = _to_file(taken, locks, filename)
+                storage, views = _to_file(refill(tree, iter(leaves)), pieces, locks, filename)
                 return _finish(tree, storage, views, locks, inplace, os.path.abspath(os.fspath(filename)))
-            storage, views = _to_memory(taken, target, non_blocking, share_memory, pin_memory)
+            storage, views = _to_memory(tree, pieces, target, non_blocking, share_memory, pin_memory)
             return _finish(tree, storage, views, locks, inplace)
 
         return in_background(work, early, num_threads)
@@ -160,11 +165,11 @@ class ConsolidateOps(Waist):
     @property
     def _consolidated(self) -> dict[str, Any]:
         """The buffer as `storage`, where the leaves lie in it as `metadata`, and the file if there is one."""
-        places = _places(self)
-        if places is None:
+        found = _as_now(self)
+        if found is None:
             raise AttributeError(f"the {type(self).__name__} is not consolidated")
-        buffer = self._rare["buffer"]
-        out = {"storage": buffer.storage, "metadata": _describe(self, *places, iter(buffer.locks))}
+        buffer, metadata = found[0], _describe(*found[1:], found[0].locks)
+        out = {"storage": buffer.storage, "metadata": metadata}
         if buffer.filename is not None:
             facts = os.stat(buffer.filename)
             out["filename"] = Path(buffer.filename)
@@ -172,14 +177,15 @@ class ConsolidateOps(Waist):
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        places = _places(self)
-        if places is None or self._wrapped is not None:  # what is wrapped is pickled by itself
+        found = _as_now(self) if self._wrapped is None else None  # what is wrapped is pickled by itself
+        if found is None:
             return super().__reduce_ex__(protocol)
-        buffer = self._rare["buffer"]
-        if not _is_plain(self) or _reserved_key(self) is not None:
+        buffer, taken = found[:2]
+        if not _is_plain(self) or _reserved_key(taken) is not None:
             # torch.save refuses views of one storage as several dtypes
-            return super().__reduce_ex__(protocol) if buffer.storage.is_shared() else _plain_reduce(self, protocol)
-        return _rebuild_tensordict_files_consolidated, (_describe(self, *places, iter(buffer.locks)), buffer.storage)
+            is_shared = buffer.storage.is_shared()  # type: ignore[no-untyped-call]
+            return super().__reduce_ex__(protocol) if is_shared else _plain_reduce(self, protocol)
+        return _rebuild_tensordict_files_consolidated, (_describe(*found[1:], buffer.locks), buffer.storage)
 
 
 def _is_plain(node: Any) -> bool:
@@ -201,6 +207,23 @@ def _places(node: Any) -> tuple[list[int], list[int]] | None:
     return None if buffer is None else places_in(Pieces(leaves_of(node)).tensors, buffer.storage)
 
 
+def _as_now(node: Any) -> tuple[Buffer, Any, Pieces, list[int], list[int]] | None:
+    """The buffer, the tree and its pieces as they are now, and their places; None where it is not consolidated.
+
+    Nobody else knows the nodes and the pieces: what is said of them is of one moment, whatever becomes of the leaves.
+    """
+    rare = node._extra
+    buffer = rare.get("buffer") if rare is not None else None
+    if buffer is None:
+        return None
+    leaves: list[Any] = []
+    taken = refill(collect(node, leaves), iter(leaves))
+    pieces = Pieces(leaves)
+    pieces.part()
+    places = places_in(pieces.tensors, buffer.storage)
+    return None if places is None else (buffer, taken, pieces, *places)
+
+
 def _is_done(node: Any, target: torch.device | None, share: bool, pin: bool) -> bool:
     if _places(node) is None:
         return False
@@ -217,11 +240,9 @@ def _check_inplace(node: Any) -> None:
 
 
 def _to_memory(
-    node: Any, target: torch.device | None, non_blocking: bool, share: bool, pin: bool
+    tree: Tree, pieces: Pieces, target: torch.device | None, non_blocking: bool, share: bool, pin: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """A buffer with copies of the leaves, and its views. It is filled where the leaves are, and moved in one piece."""
-    pieces = _pieces(node)
-    leaves = pieces.tensors
     own = _CPU
     moves = target is not None and target != own
 
@@ -230,49 +251,41 @@ def _to_memory(
         return made.share_memory_() if share and not moves else made  # type: ignore[no-untyped-call]
 
     # that gives None where a leaf is not on the CPU, before it allocates
-    made = consolidate(leaves, allocate) if leaves else None
+    made = consolidate(pieces.tensors, allocate) if pieces.tensors else None
     if made is None:
-        devices = {leaf.device for leaf in leaves}
-        own = devices.pop() if len(devices) == 1 else target or node.device or _CPU
+        pieces.part()
+        devices = {leaf.device for leaf in pieces.tensors}
+        own = devices.pop() if len(devices) == 1 else target or tree[0].device or _CPU
         moves = target is not None and target != own
-        made = _copied(node, leaves, allocate)
+        made = _copied(tree, pieces.tensors, allocate)
     storage, views = made
     if moves:
         # without a wait the CPU could read what has not arrived
         storage = storage.to(target, non_blocking=non_blocking and target != _CPU)
         storage = storage.pin_memory() if pin and target == _CPU else storage
         storage = storage.share_memory_() if share else storage
-        views = _views_like(storage, leaves)
+        views = _views_like(storage, views)
     return storage, pieces.leaves(views)
-
-
-def _pieces(node: Any) -> Pieces:
-    """The pieces of the leaves, all of which have a place in a buffer."""
-    leaves = leaves_of(node)
-    for leaf in leaves:
-        if type(leaf) is not Tensor:
-            check_batched(leaf, "consolidated")
-    return Pieces(leaves)
 
 
 def _sizes(leaves: list[Tensor]) -> list[tuple[int, int]]:
     return [(leaf.numel() * leaf.itemsize, leaf.itemsize) for leaf in leaves]
 
 
-def _copied(node: Any, leaves: list[Tensor], allocate: Any) -> tuple[Tensor, list[Tensor]]:
-    """The buffer and its views by torch's own copies, for leaves that are not plain memory."""
-    _check_dense(node, leaves)
+def _copied(tree: Tree, leaves: list[Tensor], allocate: Any) -> tuple[Tensor, list[Tensor]]:
+    """The buffer and its views by torch's own copies, for leaves that are not plain memory; nobody else knows `leaves`."""
+    _check_dense(tree, leaves)
     storage = allocate(packed_places(_sizes(leaves))[1]).zero_()
     views = _views_like(storage, leaves)
     for view, leaf in zip(views, leaves):
-        view.copy_(leaf.detach())
+        view.copy_(leaf)
     return storage, views
 
 
-def _check_dense(node: Any, pieces: list[Tensor]) -> None:
+def _check_dense(tree: Tree, pieces: list[Tensor]) -> None:
     if any([piece.layout is not torch.strided or piece.is_nested for piece in pieces]):
         raise RuntimeError(
-            f"sparse tensors, and nested ones in the strided layout, cannot be consolidated, found {_odd_leaf(node, ())}"
+            f"sparse tensors, and nested ones in the strided layout, cannot be consolidated, found {_odd_leaf(tree, ())}"
         )
 
 
@@ -283,15 +296,15 @@ def _entries(node: Any) -> list[tuple[str, Any]]:
     return list(node._entries().items())
 
 
-def _odd_leaf(node: Any, path: tuple[str, ...]) -> str | None:
+def _odd_leaf(tree: Tree, path: tuple[str, ...]) -> str | None:
     """Which leaf is no dense tensor."""
-    for key, value in _entries(node):
-        if isinstance(value, TensorCollection):
-            found = _odd_leaf(value, (*path, key))
+    for key, part in tree[1].items():
+        if type(part) is tuple:
+            found = _odd_leaf(part, (*path, str(key)))
             if found is not None:
                 return found
-        elif value.layout is not torch.jagged and (value.layout is not torch.strided or value.is_nested):
-            return f"{value.layout} at {(*path, key)!r}"
+        elif part.layout is not torch.jagged and (part.layout is not torch.strided or part.is_nested):
+            return f"{part.layout} at {(*path, key)!r}"
     return None
 
 
@@ -377,17 +390,16 @@ def _put(tree: Tree, views: Iterator[Tensor]) -> None:
 # Metadata: where the leaves lie, as files and pickles hold it.
 
 
-def _describe(node: Any, starts: list[int], stops: list[int], locks: Iterator[bool]) -> dict[str, Any]:
+def _describe(node: Any, pieces: Pieces, starts: list[int], stops: list[int], locks: Iterable[bool]) -> dict[str, Any]:
     """The metadata of a tree. That of a tensorclass is that of the tensordict in it: only those below are named."""
-    spans = Pieces(leaves_of(node)).by_leaf(list(zip(starts, stops)))
-    return {**_level(node, iter(spans), locks), "cls": _class_of(node)}
+    return {**_level(node, iter(pieces.about(starts, stops)), iter(locks)), "cls": _class_of(node)}
 
 
 def _class_of(node: Any) -> str:
     return _CLASS if not node._stacked else _OBJECTS if node._is_non_tensor else _STACK
 
 
-def _level(node: Any, spans: Iterator[list[tuple[int, int]]], locks: Iterator[bool]) -> dict[str, Any]:
+def _level(node: Any, said: Iterator[list[tuple[str, Any]]], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     nested: dict[str, Any] = {}
@@ -396,9 +408,9 @@ def _level(node: Any, spans: Iterator[list[tuple[int, int]]], locks: Iterator[bo
         if _is_object(value):
             objects[key] = (value.data, list(value.batch_size), None if value.device is None else str(value.device))
         elif isinstance(value, TensorCollection):
-            nested[key] = _level(value, spans, locks)
+            nested[key] = _level(value, said, locks)
         else:
-            leaves.update(about_leaf(key, value, next(spans)))
+            leaves.update([(mark + key, about) for mark, about in next(said)])
     cls = _class_of(node) if node._wrapped is None else type(node)
     return {"cls": cls, "non_tensors": objects, "leaves": leaves, "cls_metadata": about, **nested}
 
@@ -530,20 +542,21 @@ _LENGTH = 8  # bytes at the end of a file that say how long the text before them
 _GRAIN = 16  # bytes of the largest element
 
 
-def _to_file(node: Any, locks: tuple[bool, ...], filename: FilePath) -> tuple[Tensor, list[Tensor]]:
-    """Writes the leaves to a file; gives its mapped bytes and the views of them."""
-    _check_text(node)
-    pieces = _pieces(node)
+def _to_file(taken: Any, pieces: Pieces, locks: tuple[bool, ...], filename: FilePath) -> tuple[Tensor, list[Tensor]]:
+    """Writes the leaves of a tree that nobody else knows to a file; gives its mapped bytes and the views of them."""
+    _check_text(taken)
+    pieces.part()  # what the text says has to be what is written
     leaves = pieces.tensors
-    _check_dense(node, leaves)
+    tree = collect(taken, [])
+    _check_dense(tree, leaves)
     starts, size = packed_places(_sizes(leaves))
-    text = json.dumps(_describe(node, starts, [*starts[1:], size], iter(locks)), default=str)
+    text = json.dumps(_describe(taken, pieces, starts, [*starts[1:], size], locks), default=str)
     # torch.save cannot save a view, of another dtype, of a storage that has not a whole number of its elements
     text += " " * (-(size + len(text) + _LENGTH) % _GRAIN)
     path = os.path.abspath(os.fspath(filename))
     memory = consolidate_to_file(leaves, path, text)
     if memory is None:
-        packed, _ = _copied(node, [leaf.detach().cpu() for leaf in leaves], _bytes)
+        packed, _ = _copied(tree, [leaf.cpu() for leaf in leaves], _bytes)
         # Modes, such as a default device, are those of a thread. The bytes are written as they are, whatever is active here.
         with ThreadPoolExecutor(1) as thread:
             memory = thread.submit(consolidate_to_file, [packed], path, text).result()

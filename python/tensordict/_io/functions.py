@@ -10,7 +10,9 @@ from torch import Size
 
 from tensordict._io.consolidate import open_file
 from tensordict._io.memmap import MemmapOps
-from tensordict._io.tree import read
+from tensordict._io.plan import Plan
+from tensordict._io.tree import Files, options_of, read
+from tensordict._kernel.native import FolderMoment
 from tensordict._types import FilePath, TensorCollection
 
 
@@ -42,6 +44,9 @@ def from_consolidated(filename: FilePath) -> Any:
 def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = None) -> None:
     """Adds rows to a saved folder, along the first batch dimension: all of them, or none if it fails or is stopped.
 
+    Where others save to the folder meanwhile, the rows go behind what they saved: several processes may append to one folder.
+    What is written in place to mapped tensors of it during the call may be lost.
+
     Tensors that are mapped already keep the rows they have; `memmap_refresh_` or loading again shows the new ones.
 
     Args:
@@ -55,10 +60,18 @@ def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = No
     """
     if not isinstance(rows, TensorCollection):
         raise TypeError(f"rows must be a tensordict or a tensorclass, got {type(rows)}.")
+    # Each round in which others come first is one in which they are done with their change.
+    while not _appended(prefix, rows, allow_pickle):
+        pass
+
+
+def _appended(prefix: FilePath, rows: Any, allow_pickle: bool | None) -> bool:
+    """Appends rows to a folder, unless others change it meanwhile: whether they did not."""
     if not os.path.isfile(os.path.join(prefix, "meta.json")):
         raise ValueError(f"append_memmap appends to a directory written by save or memmap, and {prefix} is not one.")
+    since = FolderMoment(prefix)
     saved = read(prefix, mode="r", allow_pickle=allow_pickle)
-    size, more = saved.batch_size, rows.batch_size  # type: ignore[attr-defined]
+    size, more = saved.batch_size, rows.batch_size
     if not size or not more:
         raise ValueError(
             f"append_memmap appends along the first batch dimension, which the saved tensordict (batch size {size}) and the "
@@ -69,11 +82,10 @@ def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = No
             f"Cannot append rows of batch size {more} to the saved tensordict, of batch size {size}: they differ beyond the "
             "first dimension."
         )
-    if saved._stacked or rows._stacked:  # type: ignore[attr-defined]
+    if saved._stacked or rows._stacked:
         raise ValueError(f"append_memmap appends to saved tensordicts, and {prefix} or the rows are a lazy stack.")
     joined = _joined(saved, rows, ())
-    if more[0]:
-        joined.memmap(prefix, copy_existing=True)
+    return not more[0] or Files(Plan(joined)).write(prefix, options_of(True, True, True), since) is not None
 
 
 def _joined(saved: Any, rows: Any, path: tuple[str, ...]) -> Any:

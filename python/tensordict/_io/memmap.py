@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,13 @@ class MemmapOps(Waist):
         share_non_tensor: bool = False,
         robust_key: bool | None = True,
         archive: bool | None = None,
+        sparse: bool | None = None,
     ) -> Any:
         """A locked tensordict of mapped leaves like those of this one, all zero. The leaves here are not read.
+
+        The space of the files is reserved. Sparse files take it as they are written to, so that they may be larger than what
+        the disk has: for replay buffers that are never filled. A write for which there is no space then ends the process with
+        a signal (SIGBUS).
 
         Args:
             prefix: the folder; None maps memory without files.
@@ -152,9 +158,14 @@ class MemmapOps(Waist):
             share_non_tensor: accepted.
             robust_key: percent-encode characters in file names that file systems do not take.
             archive: not supported yet.
+            sparse: take space as it is written to, and do not ask whether there is enough. Default: what the environment
+                variable `TD_SPARSE_FILES` says, or False.
+
+        Raises:
+            OSError: there is not enough space, or the folder cannot be written; nothing is changed then.
         """
         _refuse_archive(archive, None)
-        options = options_of(robust_key, True, existsok, empty=True)
+        options = options_of(robust_key, True, existsok, empty=True, sparse=sparse)
         return in_background(_storing(self, prefix, options, Plan.rebuilt), return_early, num_threads)
 
     def save(
@@ -233,16 +244,11 @@ class MemmapOps(Waist):
         check_mode(mode)
         if not (allow_pickle is None or isinstance(allow_pickle, bool)):
             raise TypeError(f"allow_pickle must be a bool or None, got {allow_pickle!r}")
-        part, keys = ("", []) if subpath is None else _part(subpath, robust_key is not False)
+        keys = () if subpath is None else _keys(subpath)
         if os.path.isfile(prefix):
             raise ValueError(f"{prefix} is a file, expected a folder of memory maps: archives cannot be read yet")
         options: dict[str, Any] = {"robust_key": robust_key, "mode": mode, "allow_pickle": allow_pickle}
-        try:
-            found = read(prefix, part=part, device=as_device(device), non_blocking=non_blocking, **options)
-        except FileNotFoundError as error:
-            if not part or not os.path.isdir(prefix) or os.path.isfile(os.path.join(prefix, part, "meta.json")):
-                raise
-            raise ValueError(f"No tensordict found under subpath {'/'.join(keys)!r}: {error}") from None
+        found = read(prefix, part=keys, device=as_device(device), non_blocking=non_blocking, **options)
         return found if out is None else out.update(found)
 
     def load_memmap_(
@@ -296,7 +302,15 @@ class MemmapOps(Waist):
             raise AttributeError(f"The tensordict has no saved path (memmap=False, path={rare.get('prefix')}).")
         return rare.get("prefix")
 
-    def make_memmap(self, key: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool | None = True) -> Tensor:
+    def make_memmap(
+        self,
+        key: Any,
+        shape: Any,
+        *,
+        dtype: torch.dtype | None = None,
+        robust_key: bool | None = True,
+        sparse: bool | None = None,
+    ) -> Tensor:
         """Adds a mapped entry of zeros to this mapped tensordict, and to its folder.
 
         Args:
@@ -305,16 +319,18 @@ class MemmapOps(Waist):
                 tensor.
             dtype: default: torch's default dtype.
             robust_key: percent-encode characters in file names that file systems do not take.
+            sparse: take space as it is written to, as for `memmap_like`.
 
         Raises:
             RuntimeError: this tensordict is not mapped, the key exists, or the shape does not fit.
+            OSError: there is not enough space; nothing is changed then.
         """
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if isinstance(shape, Tensor) and shape.ndim > 1:
-            return _add_leaf(self, key, zeros_of_sizes(shape, dtype), empty=False, existsok=True, robust_key=robust_key)
+            return _add_leaf(self, key, zeros_of_sizes(shape, dtype), options_of(robust_key, True, True))
         shape = shape if isinstance(shape, Size) else as_size(shape)
         template = torch.empty(shape, dtype=dtype, device="meta")
-        return _add_leaf(self, key, template, empty=True, existsok=True, robust_key=robust_key)
+        return _add_leaf(self, key, template, options_of(robust_key, True, True, empty=True, sparse=sparse))
 
     def make_memmap_from_tensor(
         self, key: Any, tensor: Tensor, *, copy_data: bool = True, existsok: bool = True, robust_key: bool | None = True
@@ -331,7 +347,7 @@ class MemmapOps(Waist):
         Raises:
             RuntimeError: as `make_memmap`, or the file exists.
         """
-        return _add_leaf(self, key, tensor, empty=not copy_data, existsok=existsok, robust_key=robust_key)
+        return _add_leaf(self, key, tensor, options_of(robust_key, True, existsok, empty=not copy_data))
 
     def make_memmap_from_storage(
         self, key: Any, storage: Any, shape: Any, *, dtype: torch.dtype | None = None, robust_key: bool | None = True
@@ -348,7 +364,7 @@ class MemmapOps(Waist):
         if tensor._filename is not None:
             # one whose file is gone is memory like any other
             tensor._filename = os.path.abspath(tensor._filename) if os.path.exists(tensor._filename) else None
-        return _add_leaf(self, key, tensor, empty=False, existsok=True, robust_key=robust_key, strict=True)
+        return _add_leaf(self, key, tensor, options_of(robust_key, True, True), strict=True)
 
     @classmethod
     def from_schema(
@@ -410,7 +426,8 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
     if prefix is None:
         rare = node._extra
         where = rare.get("prefix") if rare else None
-        make = _zeros_like if options["empty"] else _in_memory
+        sparse = options["sparse"]
+        make = partial(_zeros_like, sparse=sparse) if options["empty"] else _in_memory
         return lambda: then(plan, [make(leaf) for leaf in plan.leaves], plan.folders(where, options["robust_key"]))
     root = Path(os.path.abspath(prefix))
     files = Files(plan)
@@ -432,16 +449,21 @@ def _without_file(leaf: Tensor) -> Tensor:
     return remapped(leaf, MemoryMappedTensor.from_tensor) if leaf.is_nested else MemoryMappedTensor.from_tensor(leaf)
 
 
-def _zeros_like(leaf: Tensor) -> Tensor:
-    return remapped(leaf, _zeros) if leaf.is_nested else _zeros(leaf)
+def _zeros_like(leaf: Tensor, sparse: bool) -> Tensor:
+    make = partial(_zeros, sparse=sparse)
+    return remapped(leaf, make) if leaf.is_nested else make(leaf)
 
 
-def _zeros(leaf: Tensor) -> Tensor:
-    return MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype)
+def _zeros(leaf: Tensor, sparse: bool) -> Tensor:
+    return MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype, sparse=sparse)
 
 
 def _below(folder: Path | None, key: str, robust_key: bool | None) -> Path | None:
-    return None if folder is None else folder / key_file_name(key, robust_key is not False)
+    """The folder of a nested entry, in the spelling in which it is there."""
+    if folder is None:
+        return None
+    wanted, other = [folder / key_file_name(key, robust) for robust in (robust_key is not False, robust_key is False)]
+    return other if other.is_dir() and not wanted.is_dir() else wanted
 
 
 def _take_over(node: Any, found: Any) -> None:
@@ -457,21 +479,17 @@ def _take_over(node: Any, found: Any) -> None:
         node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
 
 
-def _part(subpath: Any, robust_key: bool) -> tuple[str, list[str]]:
-    """The sub-folder of a nested entry, and its keys."""
+def _keys(subpath: Any) -> tuple[str, ...]:
+    """The keys of a nested entry."""
     if isinstance(subpath, str):
-        keys = [key for key in subpath.split("/") if key]
-    else:
-        try:
-            keys = list(path_of(subpath))
-        except KeyError:
-            raise ValueError("subpath must be a string path or a (nested) tuple of strings.") from None
-    return "/".join([key_file_name(key, robust_key) for key in keys]), keys
+        return tuple([key for key in subpath.split("/") if key])
+    try:
+        return path_of(subpath)
+    except KeyError:
+        raise ValueError("subpath must be a string path or a (nested) tuple of strings.") from None
 
 
-def _add_leaf(
-    root: Any, key: Any, leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool | None, strict: bool = False
-) -> Tensor:
+def _add_leaf(root: Any, key: Any, leaf: Tensor, options: dict[str, bool], strict: bool = False) -> Tensor:
     """Adds a mapped leaf to a mapped tree and its folder."""
     if not root.is_memmap():
         raise RuntimeError("Can only make a memmap tensor within a memory-mapped tensordict.")
@@ -487,15 +505,15 @@ def _add_leaf(
     prefix = root._rare.get("prefix")
     if prefix is not None:
         if strict:
-            _check_place(leaf, prefix, path, robust_key)
-        mapped = write_leaf(root, prefix, path, leaf, empty=empty, existsok=existsok, robust_key=robust_key)
-    elif empty:
-        mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype)
+            _check_place(leaf, prefix, path, options["robust_key"])
+        mapped = write_leaf(root, prefix, path, leaf, options)
+    elif options["empty"]:
+        mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype, sparse=options["sparse"])
     else:
         mapped = MemoryMappedTensor.from_tensor(leaf)
     for name in missing[:-1]:
         child = node._rebuild({}, dims, CPU, None)
-        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name, robust_key))
+        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name, options["robust_key"]))
         node._set_str(name, child)
         lock_child(node, child)
         node = child

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tensordict._kernel.ragged import is_jagged, like, ragged_dim, relaid
-
-T = TypeVar("T")
 
 _from_jagged = torch.nested.nested_tensor_from_jagged
 
@@ -143,17 +141,20 @@ class Pieces:
         tensors: the pieces; the leaves themselves where none is jagged.
     """
 
-    __slots__ = ("_leaves", "_places", "tensors")
+    __slots__ = ("_jagged", "_places", "tensors")
 
     def __init__(self, leaves: list[Any]) -> None:
-        self._leaves = leaves
-        self._places: list[list[int]] | None = None
         self.tensors: list[Tensor] = leaves
+        self._places: list[list[int]] | None = None
+        # A second look at a leaf could see another one: what is asked of a jagged leaf later is asked of an alias.
+        self._jagged: list[Any] = []
         if any([type(leaf) is not Tensor and is_jagged(leaf) for leaf in leaves]):
             self.tensors, self._places = [], []
             known: dict[int, int] = {}
             for leaf in leaves:
-                parts = [part for _, part in _marked(leaf)] if is_jagged(leaf) else [leaf]
+                alias = leaf.detach() if is_jagged(leaf) else None
+                self._jagged.append(alias)
+                parts = [leaf] if alias is None else [part for _, part in _marked(alias)]
                 self._places.append([self._add(part, known) for part in parts])
 
     def _add(self, tensor: Tensor, known: dict[int, int]) -> int:
@@ -163,29 +164,40 @@ class Pieces:
             self.tensors.append(tensor)  # which keeps its number
         return place
 
-    def by_leaf(self, values: list[T]) -> list[list[T]]:
-        """For each leaf what belongs to its pieces, of a value for each piece."""
+    def part(self) -> None:
+        """From here on the pieces are other tensors of the same memory, known here alone: each stays as it is now."""
+        self.tensors = [tensor.detach() for tensor in self.tensors]
+
+    def about(self, starts: list[int], stops: list[int]) -> list[list[tuple[str, tuple[Any, ...]]]]:
+        """For each leaf what metadata says of its pieces, each with what its key begins with."""
+        known = [_about(*piece) for piece in zip(self.tensors, starts, stops)]
         if self._places is None:
-            return [[value] for value in values]
-        return [[values[place] for place in places] for places in self._places]
+            return [[("", about)] for about in known]
+        out = []
+        for leaf, places in zip(self._jagged, self._places):
+            said = [known[place] for place in places]
+            if leaf is None:
+                out.append([("", said[0])])
+            else:
+                between = [] if len(said) < 3 else [(_LENGTHS, said[1])]
+                out.append([(_VALUES, said[0]), *between, (_OFFSETS, (*said[-1], ragged_dim(leaf)))])
+        return out
 
     def leaves(self, pieces: list[Tensor]) -> list[Tensor]:
         """Leaves like those given, of other pieces."""
         if self._places is None:
             return pieces
-        return [
-            relaid(leaf, parts[0], parts[-1], parts[1] if len(parts) > 2 else None) if is_jagged(leaf) else parts[0]
-            for leaf, parts in zip(self._leaves, self.by_leaf(pieces))
-        ]
+        out = []
+        for leaf, places in zip(self._jagged, self._places):
+            parts = [pieces[place] for place in places]
+            whole = parts[0] if leaf is None else relaid(leaf, parts[0], parts[-1], parts[1] if len(parts) > 2 else None)
+            out.append(whole)
+        return out
 
 
-def about_leaf(key: str, leaf: Any, spans: list[tuple[int, int]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The keys and metadata of a leaf, whose pieces lie at `spans` of the buffer."""
-    parts = [("", leaf)] if type(leaf) is Tensor or not is_jagged(leaf) else _marked(leaf)
-    for (mark, piece), (start, stop) in zip(parts, spans):
-        size = piece.numel() * piece.itemsize
-        about = (str(piece.dtype), list(piece.shape), start, stop, stop - start - size)
-        yield mark + key, (*about, ragged_dim(leaf)) if mark == _OFFSETS else about
+def _about(piece: Tensor, start: int, stop: int) -> tuple[Any, ...]:
+    """What metadata says of a piece that lies at `start`, before what lies at `stop`."""
+    return str(piece.dtype), list(piece.shape), start, stop, stop - start - piece.numel() * piece.itemsize
 
 
 def from_buffer(level: dict[str, Any], viewer: Any) -> dict[str, Tensor]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,12 @@ from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan,
 from tensordict._io.ragged import Structures, files_of, from_files
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.fork import close_inherited_locks
-from tensordict._kernel.native import Level, load_tree, save_leaf, save_tree
+from tensordict._kernel.native import FolderMoment, Level, load_tree, save_leaf, save_tree
+from tensordict._kernel.settings import SPARSE_FILES
 from tensordict._kernel.unbatched import check_batched
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
-from tensordict.memmap import MemoryMappedTensor, is_own_map
+from tensordict.memmap import MemoryMappedTensor, check_whole, origin_of
 
 
 class Saved(NamedTuple):
@@ -65,15 +67,14 @@ def prepare(leaf: Tensor) -> Tensor:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     if leaf.is_quantized:
         raise NotImplementedError("quantized tensors cannot be saved: the files have no place for their scales")
+    check_whole(leaf)
     plain = leaf.detach().as_subclass(Tensor).to(CPU).resolve_conj().resolve_neg()
     return plain.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
 
 def _origin(leaf: Any) -> tuple[str, Any] | None:
     """The file that a leaf is mapped from as a whole, and its map where it is known."""
-    if type(leaf) is MemoryMappedTensor and not leaf._index_chain and leaf._filename is not None and is_own_map(leaf):
-        return leaf._filename, getattr(leaf.untyped_storage(), "_map", None)
-    return None
+    return origin_of(leaf) if type(leaf) is MemoryMappedTensor and not leaf._index_chain else None
 
 
 def _level(spot: Spot, after: int) -> Level:
@@ -144,15 +145,20 @@ class Files:
                 rows.append((number, key, leaf, _origin(leaf), None))
 
     @collector_paused()
-    def write(self, prefix: FilePath, options: dict[str, bool]) -> list[Tensor]:
-        """Saves the tree to a folder, or one like it of zeros, and gives its mapped leaves, depth first."""
+    def write(self, prefix: FilePath, options: dict[str, bool], since: FolderMoment | None = None) -> list[Tensor] | None:
+        """Saves the tree to a folder, or one like it of zeros, and gives its mapped leaves, depth first.
+
+        Nothing is saved, and None is what there is, where others have changed the folder since the moment `since`.
+        """
         root = os.path.abspath(prefix)
         empty = options["empty"]
         rows = [(number, key, leaf, None, says) for number, key, leaf, _, says in self.rows] if empty else self.rows
         try:
-            stored = save_tree(root, self.levels, rows, prepare, options)
-        except FileExistsError as error:
-            raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+            stored = save_tree(root, self.levels, rows, prepare, options, since)
+        except OSError as error:
+            raise _explained(error, [row[2] for row in rows]) from None
+        if stored is None:
+            return None
         if self._ragged:
             return list(self._results(root, stored))
         if all([memory is not None for memory, _ in stored]):
@@ -174,8 +180,26 @@ class Files:
             at += count
 
 
+def _explained(error: OSError, leaves: list[Tensor]) -> Exception:
+    """What to raise where the system refuses to save some leaves."""
+    if isinstance(error, FileExistsError):
+        return RuntimeError(f"{error}: pass existsok=True to replace it")
+    if error.errno == errno.EFAULT:  # what the system says where a signal would else end the process
+        for leaf in leaves:
+            try:
+                check_whole(leaf)
+            except RuntimeError as cut:
+                return cut
+    return error
+
+
 def options_of(
-    robust_key: bool | None, copy_existing: bool, existsok: bool, empty: bool = False, durable: bool = False
+    robust_key: bool | None,
+    copy_existing: bool,
+    existsok: bool,
+    empty: bool = False,
+    durable: bool = False,
+    sparse: bool | None = None,
 ) -> dict[str, bool]:
     """How the native code saves."""
     return {
@@ -184,6 +208,7 @@ def options_of(
         "existsok": existsok,
         "durable": durable,
         "empty": empty,
+        "sparse": SPARSE_FILES.value if sparse is None else sparse,
     }
 
 
@@ -219,20 +244,18 @@ def _path_levels(root: Any, path: tuple[str, ...]) -> list[Level]:
 
 
 @collector_paused()
-def write_leaf(
-    root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, *, empty: bool, existsok: bool, robust_key: bool | None
-) -> Tensor:
+def write_leaf(root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, options: dict[str, bool]) -> Tensor:
     """Adds one leaf to the folder of a tree, with the levels that it lacks."""
+    empty = options["empty"]
     levels = _path_levels(root, path)
     folder = os.path.abspath(prefix)
-    options = options_of(robust_key, True, existsok, empty)
 
     def put(key: str, tensor: Tensor, says: str | None) -> Tensor:
         plan = (len(levels) - 1, key, tensor, None if empty else _origin(tensor), says)
         try:
             saved = save_leaf(folder, levels, plan, prepare, options)
-        except FileExistsError as error:
-            raise RuntimeError(f"{error}: pass existsok=True to replace it") from None
+        except OSError as error:
+            raise _explained(error, [tensor]) from None
         return _result(tensor, folder, *saved)
 
     if not leaf.is_nested:
@@ -249,17 +272,20 @@ def write_leaf(
 def read(
     prefix: FilePath,
     *,
-    part: str = "",
+    part: Sequence[str] = (),
     device: torch.device | None = None,
     non_blocking: bool = False,
     robust_key: bool | None = True,
     mode: str | None = None,
     allow_pickle: bool | None = None,
 ) -> Any:
-    """Reads a tree, or the part of it in a sub-folder, as tensordicts of mapped tensors."""
+    """Reads a tree, or the part of it at some keys, as tensordicts of mapped tensors."""
     check_mode(mode)
     root = os.path.abspath(prefix)
-    levels = load_tree(root, part, robust_key is not False, _MODES[mode], True)
+    try:
+        levels = load_tree(root, list(part), robust_key is not False, _MODES[mode], True)
+    except KeyError as error:
+        raise ValueError(f"No tensordict found under subpath {'/'.join(part)!r}: {error.args[0]}") from None
     nodes: list[Any] = [None] * len(levels)
     structures: Structures = {}
     for number in range(len(levels) - 1, -1, -1):

@@ -25,11 +25,18 @@ class Change:
         shares: whether the result has to share storage with the leaf, as a view does.
         fills: whether some elements may be put in from outside, as by padding.
         ragged: what was made of the structure of nested leaves so far; not there until the first of them.
+        picks: whether elements are picked as by an index: whole members of a stack, and what holds one object for all
+            elements, stay themselves.
+        copies: whether the elements are copied one by one, also where they could be a view.
+        sizes_only: whether only nodes are changed by it: what becomes of the leaves is known already.
     """
 
     __slots__ = ("consumed", "fills", "leaf", "mixes", "origins", "prefix", "ragged", "shares")
 
     ragged: dict[Any, Any]
+    picks = False
+    copies = False
+    sizes_only = False
 
     def __init__(
         self,
@@ -72,3 +79,18 @@ class Change:
 
     def _like(self, leaf: Callable[[Any], Any], prefix: Size, origins: Sequence[int | None]) -> Change:
         return Change(leaf, self.consumed, prefix, origins, self.mixes, self.shares, self.fills)
+
+
+class Outline(Change):
+    """A change of sizes and names alone, for trees whose leaves were changed by other means."""
+
+    __slots__ = ()
+
+    sizes_only = True
+
+    def __init__(self, consumed: int, prefix: Size, origins: Sequence[int | None]) -> None:
+        super().__init__(_leafless, consumed, prefix, origins)
+
+
+def _leafless(leaf: Any) -> Any:
+    raise AssertionError("a change of sizes alone was made to a leaf")

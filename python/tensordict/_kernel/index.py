@@ -33,11 +33,17 @@ class Index(Change):
 
     __slots__ = ("dim", "key", "kind")
 
+    picks = True
+
     def __init__(self, key: Any, kind: int, consumed: int, prefix: Size, origins: Sequence[int | None], dim: int = 0) -> None:
         self.key = key
         self.kind = kind
         self.dim = dim
         super().__init__(itemgetter(key), consumed, prefix, origins)
+
+    @property
+    def copies(self) -> bool:  # type: ignore[override]
+        return self.kind != VIEW
 
 
 def parse(index: Any, batch_size: Size) -> Index:

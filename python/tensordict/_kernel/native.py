@@ -1,6 +1,7 @@
 """The native functions, re-exported: the only module that imports `tensordict._core`."""
 
 from tensordict._core import (
+    FolderMoment,
     Level,
     Map,
     Swap,
@@ -53,6 +54,7 @@ from tensordict._core import (
 prepare()
 
 __all__ = [
+    "FolderMoment",
     "Level",
     "Map",
     "Swap",

@@ -10,7 +10,6 @@ The functions here are only called where a leaf is nested: in most cases after t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -22,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.numbering import Sources, moved, numbers
 
 _from_jagged: Callable[..., Tensor] = torch.nested.nested_tensor_from_jagged
 
@@ -278,14 +278,13 @@ def changed(leaf: Any, change: Change) -> Any:
     Raises:
         RuntimeError: components of different rows would stand in one, or the change needs the ragged dimension.
     """
-    where = _moved(change.leaf, _sizes(leaf, change.consumed))
-    shared = getattr(change, "kind", 0) == 0
-    return taken(leaf, where, change.consumed, shared, _memo(change))
+    where = moved(change, _sizes(leaf, change.consumed))
+    return taken(leaf, where, change.consumed, not change.copies, _memo(change))
 
 
 def scattered(leaf: Any, cut: Change, changes: Sequence[Change]) -> list[Any]:
     """The pieces that `cut` makes of a nested leaf."""
-    pieces = cut.leaf(_numbers(_sizes(leaf, cut.consumed)))
+    pieces = cut.leaf(numbers(_sizes(leaf, cut.consumed)))
     return [taken(leaf, where, cut.consumed, True, _memo(change)) for where, change in zip(pieces, changes)]
 
 
@@ -303,32 +302,6 @@ def _sizes(leaf: Any, dims: int) -> list[int]:
     if is_jagged(leaf) and dims > ragged_dim(leaf):
         raise RuntimeError(f"the batch has {dims} dimensions, of which one is ragged in this leaf: it cannot be changed")
     return [int(leaf.size(dim)) for dim in range(dims)]
-
-
-def _numbers(sizes: list[int]) -> Tensor:
-    """The number of each element of dimensions of these sizes."""
-    return torch.arange(math.prod(sizes)).view(sizes)
-
-
-def _moved(function: Callable[[Tensor], Any], sizes: list[int]) -> Tensor:
-    """The numbers of the elements that `function` puts at each place.
-
-    Raises:
-        RuntimeError: it does not only put elements at places, but computes with them: then what it gives does not follow
-            the elements when these are dealt out anew.
-    """
-    numbers, apart = _numbers(sizes), 3  # no result of an `argmax` or the like of few elements
-    where = function(numbers + apart) - apart
-    total = numbers.numel()
-    moves = where.dtype is torch.int64 and bool(((where >= 0) & (where < total)).all())
-    for dealt in (numbers.flatten().flip(0), numbers.flatten().roll(1)):
-        moves = moves and torch.equal(function(dealt.view(sizes) + apart) - apart, dealt[where])
-    if not moves:
-        raise RuntimeError(
-            "the operation computes across the rows of a nested (ragged) leaf, which have no shape in common; "
-            "`to_padded_tensor` makes one of them"
-        )
-    return where
 
 
 def taken(leaf: Any, where: Tensor, dims: int, shared: bool = True, memo: dict[Any, Any] | None = None) -> Any:
@@ -475,7 +448,7 @@ def plan_write(key: Any, leaf: Any, value: Any, change: Change | None) -> list[t
         targets: Sequence[Tensor] = parts
         prefix = 1
     else:
-        where = change.leaf(_numbers(_sizes(leaf, change.consumed)))
+        where = Sources(change, _sizes(leaf, change.consumed)).number
         if change.consumed != 1:
             raise RuntimeError(f"the ragged entry {key!r} can only be written along its first dimension")
         targets, prefix = [parts[int(row)] for row in where.flatten()], where.ndim

@@ -104,6 +104,8 @@ EXCLUDE_FROM_PYTREE = Flag(False, "EXCLUDE_TD_FROM_PYTREE")
 GET_DEFAULTS_TO_NONE = Flag(True, "TD_GET_DEFAULTS_TO_NONE")
 # Whether `torch.stack` of tensordicts is a lazy stack.
 LAZY_LEGACY = Flag(False, "LAZY_LEGACY_OP")
+# Whether what is made empty and mapped takes its space as it is written to, where a call does not say.
+SPARSE_FILES = Flag(False, "TD_SPARSE_FILES")
 
 
 class set_lazy_legacy(FlagScope):

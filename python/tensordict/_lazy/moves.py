@@ -8,17 +8,15 @@ of stacks.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.index import Index, parse
+from tensordict._kernel.index import parse
+from tensordict._kernel.numbering import Sources
 from tensordict._ops.waist import transform
-
-_FIRST = 1 << 40  # the number of the first element; what a change puts in from outside is far from it
 
 
 class Places:
@@ -26,7 +24,7 @@ class Places:
 
     Attributes:
         member: the member of each element of the result.
-        inner: the number of each element within its member.
+        inner: the number of each element within its member; 0 for those put in from outside.
         fresh: whether some elements are put in from outside, as a padding does.
         view: whether the change only looks at storage in another way.
     """
@@ -34,21 +32,9 @@ class Places:
     __slots__ = ("fresh", "inner", "member", "view")
 
     def __init__(self, node: Any, change: Change) -> None:
-        consumed, dim = change.consumed, node.stack_dim
-        size = node.batch_size[:consumed]
-        numbers = torch.arange(_FIRST, _FIRST + math.prod(size)).reshape(size)
-        found = change.leaf(numbers)
-        self.view = found.untyped_storage().data_ptr() == numbers.untyped_storage().data_ptr()
-        found = found - _FIRST
-        outside = (found < 0) | (found >= numbers.numel())
-        self.fresh = not self.view and bool(outside.any())
-        if self.fresh:
-            found = found.masked_fill(outside, 0)
-        below, count = math.prod(size[dim + 1 :]), size[dim]
-        self.member = found // max(below, 1) % max(count, 1)
-        self.inner = found // max(below * count, 1) * below + found % max(below, 1)
-        if self.fresh:
-            self.member = self.member.masked_fill(outside, -1)
+        found = Sources(change, node.batch_size[: change.consumed])
+        self.view, self.fresh = found.view, found.fresh
+        self.member, self.inner = found.along(node.stack_dim)
 
     def varying(self) -> list[int]:
         """The dimensions of the result along which the member differs."""
@@ -169,7 +155,7 @@ def _from_one(node: Any, change: Change, places: Places) -> Any:
     if places.member.numel():
         member = members[int(places.member.reshape(-1)[0])]
         if _is_whole(places.inner, member, change.consumed - 1):
-            return member if places.view or isinstance(change, Index) else member.clone()
+            return member if places.view or change.picks else member.clone()
     return transform(member, _inner_change(change, dim, _wide(change, dim, len(members)), None))
 
 
@@ -185,7 +171,7 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
     chosen = places.members(at, len(members))
     inner = places.inner.movedim(at, 0)
     alike = len(inner) < 2 or torch.equal(inner[1:], inner[:1].expand_as(inner[1:]))
-    shares = places.view or isinstance(change, Index)
+    shares = places.view or change.picks
     if alike and not places.fresh and _is_whole(inner[0], members[0], change.consumed - 1):
         return [members[which] if shares else members[which].clone() for which in chosen]
     if not inner.ndim - 1 and not places.fresh:

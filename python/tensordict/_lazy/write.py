@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 
-from tensordict._kernel.index import GENERAL, Index, parse
+from tensordict._kernel.index import Index, parse
+from tensordict._kernel.numbering import Sources
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._reexport import object_stack
@@ -87,11 +87,7 @@ def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
     dim, size = node.stack_dim, node.batch_size
     if not dim and type(index.key) is int:
         return [(index.key % size[0], None, None)]
-    numbers = torch.arange(math.prod(size)).reshape(size)
-    found = index.leaf(numbers)
-    below, count = math.prod(size[dim + 1 :]), size[dim]
-    member = found // max(below, 1) % max(count, 1)
-    inner = found // max(below * count, 1) * below + found % max(below, 1)
+    member, inner = Sources(index, size).along(dim)
     out: list[tuple[int, Index | None, Any]] = []
     rest = Size((*size[:dim], *size[dim + 1 :]))
     for place in torch.unique(member).tolist():
@@ -122,6 +118,3 @@ def _rows_of(value: Any, own: Any, index: Index) -> Any:
         wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
         value = value.expand(wide)  # type: ignore[union-attr]
     return value[own]
-
-
-__all__ = ["GENERAL", "assign", "pieces_of"]

@@ -398,12 +398,12 @@ class NonTensorData(NonTensorDataBase):
     def _spread(self, made: Any, change: Change) -> Any:
         """A stack with the object for each element, where there are more elements or dimensions than before."""
         size, prefix, origins = self.batch_size, change.prefix, change.origins
-        if isinstance(change, Index):
+        if change.picks:
             return made
         grown = prefix.numel() > size[: change.consumed].numel()
         # the same elements regrouped lack a dimension that they come from
         kept = all([place in origins for place in range(change.consumed)])
-        added = kept and None in origins and (change.leaf is not None or bool(size))
+        added = kept and None in origins and (not change.sizes_only or bool(size))
         return made.maybe_to_stack() if grown or added else made
 
 

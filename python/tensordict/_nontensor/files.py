@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections import OrderedDict
 from hashlib import sha256
 from typing import Any
 
@@ -61,14 +62,23 @@ def resave(node: Any) -> None:
         save_level(folder, *describe(node))
 
 
-# The digests of the pickles that this process wrote: those it may read back without being told.
-_WRITTEN: set[bytes] = set()
+# The digests of the pickles that this process wrote or read last: those it may read back without being told. There are not
+# more than so many, as a process may write pickles for as long as it lives.
+_WRITTEN: OrderedDict[bytes, None] = OrderedDict()
+_MOST = 1 << 17
 
 
 def _pickled(value: Any) -> bytes:
     found = pickle.dumps(value)
-    _WRITTEN.add(sha256(found).digest())
+    _remember(sha256(found).digest())
     return found
+
+
+def _remember(digest: bytes) -> None:
+    _WRITTEN.pop(digest, None)
+    _WRITTEN[digest] = None
+    while len(_WRITTEN) > _MOST:
+        _WRITTEN.popitem(last=False)
 
 
 def _unpickled(saved: Saved, name: str) -> Any:
@@ -81,7 +91,10 @@ def _unpickled(saved: Saved, name: str) -> Any:
     found, allowed = saved.files.get(name), saved.allow_pickle
     if found is None:
         raise ValueError(f"the metadata in {saved.folder} is that of an object in {name}, and there is none")
-    if not (allowed or (allowed is None and sha256(found).digest() in _WRITTEN)):
+    digest = sha256(found).digest()
+    if allowed is None and digest in _WRITTEN:
+        _remember(digest)
+    elif not allowed:
         path = os.path.join(saved.folder, name)
         raise RuntimeError(
             f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading "

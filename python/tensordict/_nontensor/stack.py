@@ -14,7 +14,8 @@ from typing_extensions import Self
 from tensordict._convert.linked import LinkedList
 from tensordict._io.plan import mark_within
 from tensordict._kernel.change import Change
-from tensordict._kernel.index import VIEW, Index, parse
+from tensordict._kernel.index import Index, parse
+from tensordict._kernel.numbering import Sources
 from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
@@ -165,7 +166,7 @@ class NonTensorStack(LazyStackedTensorDict):
             if places.member.numel() and not places.fresh and len(places.varying()) <= 1:
                 out = changed(self, change, places)
                 # a lazy stack shares its members with the rows of a list of places: objects move as elements do
-                if isinstance(change, Index) and change.kind != VIEW:
+                if change.picks and change.copies:
                     out = copy_nodes(out)
                 # elements of one member stay elements
                 return out if out._stacked else out.maybe_to_stack()
@@ -178,14 +179,13 @@ class NonTensorStack(LazyStackedTensorDict):
     def _line(self, change: Change) -> Any:
         """A stack of one dimension after a change that keeps or drops it: its members, or copies of them."""
         members = self.tensordicts
-        numbers = torch.arange(len(members))
-        found = change.leaf(numbers)
-        shares = found.untyped_storage().data_ptr() == numbers.untyped_storage().data_ptr()
-        if not found.ndim:
-            out = members[int(found)]
+        found = Sources(change, (len(members),))
+        places = found.number.tolist()
+        if type(places) is int:
+            out = members[places]
         else:
-            out = self._like([members[place] for place in found.tolist()], 0, change.origins[0] == 0)
-        return out if shares else copy_nodes(out)
+            out = self._like([members[place] for place in places], 0, change.origins[0] == 0)
+        return out if found.view else copy_nodes(out)
 
     def _index(self, index: Index) -> Any:
         if type(index.key) is int or (type(index.key) is slice and index.prefix[0]):

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
-
-_FIRST = float(1 << 40)  # the number of the first element; what a change puts in from outside is far from it
+from tensordict._kernel.numbering import Sources
 
 
 def same(one: Any, two: Any) -> bool:
@@ -44,11 +42,7 @@ def holders(node: Any) -> list[Any]:
 
 def sources(change: Change, size: Size) -> list[int]:
     """For each element that a change makes of a batch, in order, the number of the one it comes from; -1 if from none."""
-    count = math.prod(size)
-    numbers = torch.arange(count, dtype=torch.float64).add_(_FIRST).reshape(size)
-    found = change.leaf(numbers) - _FIRST
-    known = (found >= 0) & (found < count)
-    return torch.where(known, found, -1.0).reshape(-1).long().tolist()
+    return Sources(change, size).number.reshape(-1).tolist()
 
 
 def nested(values: Sequence[Any], size: Sequence[int], make: Callable[[list[Any], int], Any] | None = None) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.keys import key_of
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import Waist, collect, has_own, leaves_like, leaves_of, map_leaves, refill
 from tensordict._types import Path, TensorCollection
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import Waist, map_leaves, map_nodes
 from tensordict._types import TensorCollection
 

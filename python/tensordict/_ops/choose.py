@@ -14,7 +14,7 @@ from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.take import can_become, check_nodes_unlocked, take_over
 from tensordict._ops.waist import collect, is_own, map_leaves, refill, spread, transform
 from tensordict._types import TensorCollection

@@ -9,7 +9,7 @@ import torch
 from torch import Size
 
 from tensordict._kernel import native, ragged
-from tensordict._kernel.change import Change
+from tensordict._kernel.change import Change, Outline
 from tensordict._kernel.unbatched import first_of, is_unbatched, moved
 from tensordict._ops.waist import Tree, collect, leaves_like, refill, solid
 from tensordict._reexport import lazy_stack, maybe_dense_stack
@@ -140,7 +140,7 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
         raise IndexError(f"Dimension out of range (expected to be in range of [{-dims - 1}, {dims}], but got {dim})")
     at = dim % (dims + 1)
     stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
-    change = Change(None, dims, stacked, [*range(at), None, *range(at, dims)])  # type: ignore[arg-type]
+    change = Outline(dims, stacked, [*range(at), None, *range(at, dims)])
     result = (
         _join_objects(items, at, False) if _has_objects(items[0]) else _by_node(items, at, None, native.stack_dicts, change)
     )
@@ -274,7 +274,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
             )
     total = sum([size[at] for size in found])
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
-    change = Change(None, dims, sizes, range(dims))  # type: ignore[arg-type]
+    change = Outline(dims, sizes, range(dims))
     result = _join_objects(items, at, True) if _has_objects(items[0]) else _by_node(items, at, at, native.cat_dicts, change)
     if result is None:
         result = _cat_stacks(items, at)

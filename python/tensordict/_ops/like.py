@@ -10,7 +10,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.rows import foreach_of, run
+from tensordict._ops.leafwise import foreach_of, run
 from tensordict._ops.shape import sizes_of
 from tensordict._ops.waist import Waist, collect, copy_nodes, leaves_like, map_leaves, map_nodes, refill, solid
 from tensordict._types import NO_DEFAULT, TensorCollection

@@ -9,21 +9,8 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._ops.rows import (
-    binary,
-    binary_,
-    combine,
-    combine_,
-    comparison,
-    foreach_of,
-    operator,
-    relock,
-    run,
-    scaled,
-    scaled_,
-    unary,
-    unary_,
-)
+from tensordict._ops.leafwise import combine, combine_, foreach_of, relock, run
+from tensordict._ops.makers import binary, binary_, comparison, operator, row, scaled, scaled_, unary, unary_
 from tensordict._ops.waist import Waist, collect, leaves_like, map_batched
 from tensordict._types import TensorCollection
 
@@ -49,10 +36,10 @@ class PointwiseOps(Waist):
 
     __slots__ = ()
 
-    abs = unary(torch.abs)
-    acos = unary(torch.acos)
-    asin = unary(torch.asin)
-    atan = unary(torch.atan)
+    abs = unary(torch.abs, torch.absolute)
+    acos = unary(torch.acos, torch.arccos)
+    asin = unary(torch.asin, torch.arcsin)
+    atan = unary(torch.atan, torch.arctan)
     ceil = unary(torch.ceil)
     cos = unary(torch.cos)
     cosh = unary(torch.cosh)
@@ -72,7 +59,7 @@ class PointwiseOps(Waist):
     log10 = unary(torch.log10)
     log1p = unary(torch.log1p)
     log2 = unary(torch.log2)
-    neg = unary(torch.neg)
+    neg = unary(torch.neg, torch.negative)
     reciprocal = unary(torch.reciprocal)
     round = unary(torch.round)
     sigmoid = unary(torch.sigmoid)
@@ -82,9 +69,9 @@ class PointwiseOps(Waist):
     sqrt = unary(torch.sqrt)
     tan = unary(torch.tan)
     tanh = unary(torch.tanh)
-    trunc = unary(torch.trunc)
+    trunc = unary(torch.trunc, torch.fix)
     __abs__ = abs
-    __invert__ = unary(torch.bitwise_not)
+    __invert__ = unary(torch.bitwise_not, name="__invert__")
     __neg__ = neg
 
     abs_ = unary_("abs_")
@@ -118,18 +105,18 @@ class PointwiseOps(Waist):
     trunc_ = unary_("trunc_")
     zero_ = unary_("zero_")
 
-    add = scaled(torch.add)
-    sub = scaled(torch.sub)
+    add = scaled(torch.add, Tensor.add)
+    sub = scaled(torch.sub, torch.subtract, Tensor.sub)
     rsub = scaled(torch.rsub, factor_of="self")
-    mul = binary(torch.mul)
-    div = binary(torch.div)
-    pow = binary(torch.pow)
-    maximum = binary(maximum)
-    minimum = binary(minimum)
+    mul = binary(torch.mul, torch.multiply, Tensor.mul)
+    div = binary(torch.div, torch.divide, torch.true_divide, Tensor.div)
+    pow = binary(torch.pow, Tensor.pow)
+    maximum = binary(torch.maximum, leaf=maximum)
+    minimum = binary(torch.minimum, leaf=minimum)
     clamp_max = binary(torch.clamp_max)
-    bitwise_and = binary(torch.bitwise_and)
+    bitwise_and = binary(torch.bitwise_and, Tensor.bitwise_and, Tensor.__and__)
     logical_and = binary(torch.logical_and)
-    mod = operator("mod", torch.remainder)
+    mod = operator("mod", torch.remainder, torch.remainder, Tensor.remainder)
 
     __add__ = operator("__add__", torch.add)
     __radd__ = operator("__radd__", torch.add)
@@ -144,10 +131,10 @@ class PointwiseOps(Waist):
     __rpow__ = operator("__rpow__", torch.pow, reverse=True)
     __and__ = operator("__and__", torch.bitwise_and)
     __rand__ = operator("__rand__", torch.bitwise_and)
-    __or__ = comparison(torch.bitwise_or, "__or__")
-    __ror__ = comparison(torch.bitwise_or, "__ror__")
-    __xor__ = comparison(torch.bitwise_xor, "__xor__")
-    __rxor__ = comparison(torch.bitwise_xor, "__rxor__")
+    __or__ = comparison("__or__", torch.bitwise_or, Tensor.bitwise_or, Tensor.__or__, mirrored="__or__")
+    __ror__ = comparison("__ror__", torch.bitwise_or)
+    __xor__ = comparison("__xor__", torch.bitwise_xor, Tensor.bitwise_xor, Tensor.__xor__, mirrored="__xor__")
+    __rxor__ = comparison("__rxor__", torch.bitwise_xor)
 
     add_ = scaled_("add_")
     mul_ = binary_("mul_")
@@ -163,14 +150,17 @@ class PointwiseOps(Waist):
     __itruediv__ = binary_("div_", "__itruediv__")
     __ipow__ = binary_("pow_", "__ipow__")
 
+    @row("binary_")
     def sub_(self, other: Any, alpha: Any = None) -> Self:
         """`torch.Tensor.sub_` of each leaf, in place. Also of a locked tensordict. Returns the tensordict itself."""
         return _sub_(self, other, alpha=alpha)
 
+    @row("binary", torch.clamp_min)
     def clamp_min(self, other: Any, default: Any = None) -> Self:
         """`torch.clamp_min` of each leaf and a tensordict, a number or a tensor: see `clamp_max`."""
         return _clamp_min(self, other, default=default)
 
+    @row("other", torch.clamp, torch.clip)
     def clamp(self, min: Any = None, max: Any = None, *, out: Any = None) -> Self:
         """`torch.clamp` of each leaf: an unlocked tensordict.
 
@@ -199,6 +189,7 @@ class PointwiseOps(Waist):
             result = combine(self, torch.clamp if plain else _clamp, None, min, max, strict=False)
         return result if out is None else _write(result, out)
 
+    @row("other", torch.addcdiv)
     def addcdiv(self, other1: Any, other2: Any, value: Any = 1) -> Self:
         """`leaf + value * other1 / other2` of each leaf, with tensordicts that have the keys, or tensors over the batch."""
         return relock(combine(self, torch.addcdiv, _ADDCDIV, other1, other2, strict=False, value=value), self)
@@ -207,6 +198,7 @@ class PointwiseOps(Waist):
         """`addcdiv` in place. Also of a locked tensordict. Returns the tensordict itself."""
         return combine_(self, Tensor.addcdiv_, _ADDCDIV_, other1, other2, value=value)
 
+    @row("other", torch.addcmul)
     def addcmul(self, other1: Any, other2: Any, *, value: Any = 1) -> Self:
         """`leaf + value * other1 * other2` of each leaf, with tensordicts that have the keys, or tensors over the batch."""
         return relock(combine(self, torch.addcmul, _ADDCMUL, other1, other2, strict=False, value=value), self)
@@ -215,6 +207,7 @@ class PointwiseOps(Waist):
         """`addcmul` in place. Also of a locked tensordict. Returns the tensordict itself."""
         return combine_(self, Tensor.addcmul_, _ADDCMUL_, other1, other2, value=value)
 
+    @row("other", torch.lerp)
     def lerp(self, end: Any, weight: Any) -> Self:
         """Linear interpolation `leaf + weight * (end - leaf)` of each leaf towards that of `end`.
 

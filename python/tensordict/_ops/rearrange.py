@@ -10,7 +10,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
 from tensordict._ops.waist import map_leaves, transform
 from tensordict._types import TensorCollection
@@ -67,17 +67,15 @@ def reversal(dim: int, name: str) -> Callable[[T], T]:
     return method
 
 
-def _repeats(node: Any, change: Change, repeats: list[int]) -> Change:
-    """`change` with a leaf function that repeats the leading dimensions."""
-    dims = change.consumed
+def _repeat(repeats: Sequence[int], dims: int, sizes: Size, origins: Sequence[int | None]) -> Change:
+    """The change that repeats the leading `dims` dimensions, which are `sizes` then."""
     if any(count < 0 for count in repeats):
         raise RuntimeError(f"dimensions cannot be repeated a negative number of times, got {repeats}")
 
     def leaf(value: Any) -> Any:
         return value.repeat(*repeats, *[1] * (value.ndim - dims))
 
-    change.leaf = leaf
-    return change
+    return Change(leaf, dims, sizes, origins)
 
 
 def _strides(shape: Size) -> tuple[int, ...]:
@@ -188,7 +186,7 @@ class RearrangeOps(ShapeOps):
                 f"{len(counts)} but ndim={dims}."
             )
         sizes = Size([size * count for size, count in zip(batch_size, counts)])
-        return self._changed(_repeats(self, Change(None, dims, sizes, range(dims)), counts), inplace=inplace)  # type: ignore[arg-type]
+        return self._changed(_repeat(counts, dims, sizes, range(dims)), inplace=inplace)
 
     def tile(self, dims: int | Sequence[int]) -> Self:
         """The batch repeated along its last dimensions, as `torch.tile` does; the leaves are copied.
@@ -201,8 +199,7 @@ class RearrangeOps(ShapeOps):
         counts = [1] * (count - len(counts)) + counts
         extra = len(counts) - count
         sizes = Size([size * times for size, times in zip((1,) * extra + batch_size, counts)])
-        change = Change(None, count, sizes, [None] * extra + list(range(count)))  # type: ignore[arg-type]
-        return self._changed(_repeats(self, change, counts))
+        return self._changed(_repeat(counts, count, sizes, [None] * extra + list(range(count))))
 
     def repeat_interleave(
         self, repeats: Any, dim: int | None = None, *, output_size: int | None = None, inplace: bool = False

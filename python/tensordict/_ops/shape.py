@@ -11,7 +11,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.change import Change
+from tensordict._kernel.change import Change, Outline
 from tensordict._kernel.errors import DimsError
 from tensordict._kernel.index import parse
 from tensordict._kernel.native import regrouped
@@ -19,7 +19,7 @@ from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
-from tensordict._ops.rows import relock
+from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import collect_own, copy_members, refill, transform
 from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
@@ -77,7 +77,7 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
-    return refill(tree, iter(changed), Change(None, consumed, sizes, came_from))  # type: ignore[arg-type]
+    return refill(tree, iter(changed), Outline(consumed, sizes, came_from))
 
 
 def _check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
-from tensordict._ops.rows import run_
+from tensordict._ops.leafwise import run_
 from tensordict._ops.take import check_nodes_unlocked, take_over
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import IndexType, Key, Path, TensorCollection

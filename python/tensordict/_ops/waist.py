@@ -289,7 +289,7 @@ def refill(tree: Tree, leaves: Iterator[Any], change: Change | None = None) -> A
     """A container like the one that a tree was collected of, with other leaves and, if given, changed batch dimensions."""
     node, pieces = tree
     if node._is_non_tensor and node._stacked and change is not None:
-        return node if change.leaf is None else node._transform(change)
+        return node if change.sizes_only else node._transform(change)
     fields = {key: refill(part, leaves, change) if type(part) is tuple else next(leaves) for key, part in pieces.items()}
     return node._from_pieces(fields, change)
 

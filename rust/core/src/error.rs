@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
 use crate::schema::DType;
 
 /// What an operation of this crate returns.
@@ -19,7 +22,7 @@ pub enum Error {
     },
 
     /// The operating system refused an operation on a file or folder.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), Limit(source))]
     Io {
         /// What was tried, as a verb: `open`, `write`, `rename`.
         action: &'static str,
@@ -27,6 +30,22 @@ pub enum Error {
         path: PathBuf,
         /// The system's own error.
         source: std::io::Error,
+    },
+    /// The space of a file that is made empty could not be taken.
+    #[error("cannot reserve {bytes} bytes for {}: {source}", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The size that it should have.
+        bytes: u64,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// A folder was changed by others between two moments at which it should have been the same.
+    #[error("{} was changed by others meanwhile", path.display())]
+    Changed {
+        /// The folder.
+        path: PathBuf,
     },
     /// An index is not inside the dimension that it is for.
     #[error("index {index} is out of bounds for dimension {dim} with size {size}")]
@@ -214,6 +233,18 @@ pub enum Error {
         /// Newest version that can be read.
         supported: u64,
     },
+    /// What is left of a change that counts says no longer what was to be done.
+    #[error(
+        "{} holds changes that count and that cannot be understood: {source}; save the whole data set again, or remove that \
+         folder to read what is left beside it",
+        path.display()
+    )]
+    Damaged {
+        /// The folder of those changes.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// A file that should be JSON is not.
     #[error("{} is no valid JSON: {source}", path.display())]
     Json {
@@ -273,6 +304,14 @@ pub enum Error {
     NoMetadata {
         /// The folder.
         path: PathBuf,
+    },
+    /// A part of a tree that was asked for by its keys is not there.
+    #[error("{} has no nested entry {key:?}", path.display())]
+    NoPart {
+        /// The folder of the level that should have it.
+        path: PathBuf,
+        /// Its key there.
+        key: String,
     },
     /// The files of a ragged tensor do not fit together.
     #[error("{} is no ragged tensor: {what}", path.display())]
@@ -334,6 +373,15 @@ impl Error {
         matches!(self, Self::Io { action: "lock", source, .. } if source.kind() == std::io::ErrorKind::Interrupted)
     }
 
+    /// Whether there was no descriptor for one more open file. Others that are closed may make room.
+    pub(crate) fn is_out_of_descriptors(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_out_of_descriptors(source),
+            Self::Key { source, .. } => source.is_out_of_descriptors(),
+            _ => false,
+        }
+    }
+
     /// The error of a system call on `path`.
     pub(crate) fn io(
         action: &'static str,
@@ -344,6 +392,30 @@ impl Error {
             action,
             path: path.into(),
             source: source.into(),
+        }
+    }
+}
+
+fn is_out_of_descriptors(source: &std::io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Shows which limit an error of the system is about, where it is about the number of open files.
+struct Limit<'a>(&'a std::io::Error);
+
+impl std::fmt::Display for Limit<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !is_out_of_descriptors(self.0) {
+            return Ok(());
+        }
+        match getrlimit(Resource::Nofile).current {
+            Some(limit) => write!(
+                formatter,
+                "; the limit of this process (RLIMIT_NOFILE) is {limit}"
+            ),
+            None => Ok(()),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use crate::folder::Folder;
 use crate::journal::{COMMITTED, STAGING, View};
 use crate::memmap::{FileId, Map};
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
@@ -11,8 +12,8 @@ use crate::owned::owned;
 use crate::ragged::RaggedSchema;
 use crate::reader::{join, members};
 use crate::schema::LeafSchema;
-use crate::transaction::{self, Changes, recovered};
-use crate::whole::{self, Place};
+use crate::transaction::{self, Changes, recovered, recovered_or_damaged};
+use crate::whole::{self, Place, State};
 pub use crate::writer::Source;
 use crate::writer::Write;
 use crate::{Error, Result};
@@ -256,10 +257,61 @@ fn claim<'a>(
 /// A key is no name for a file or shares one, a tensor is mapped from elsewhere, a file exists that must not be replaced,
 /// or the system refuses. Nothing is changed then.
 pub fn save(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
+    save_if(path, plan, options, None)
+}
+
+/// A moment in the life of the folder that a tree belongs to.
+#[derive(Debug)]
+pub struct Moment(State);
+
+impl Moment {
+    /// This moment of the folder `path`, or of the outermost folder that it is a level of.
+    ///
+    /// # Errors
+    /// There is no such folder.
+    pub fn of(path: &Path) -> Result<Self> {
+        Ok(Self(State::of(&Folder::open(&Place::of(path)?.root)?)))
+    }
+}
+
+/// [`save`], for what was made of the content that the folder had at a moment: if others have changed it since, nothing is done.
+///
+/// # Errors
+/// As [`save`], and [`Error::Changed`].
+pub fn save_since(
+    path: &Path,
+    plan: &SavePlan<'_>,
+    options: SaveOptions,
+    since: &Moment,
+) -> Result<Vec<Saved>> {
+    save_if(path, plan, options, Some(since))
+}
+
+fn save_if(
+    path: &Path,
+    plan: &SavePlan<'_>,
+    options: SaveOptions,
+    since: Option<&Moment>,
+) -> Result<Vec<Saved>> {
+    let changed = || Error::Changed { path: path.into() };
     for _ in 0..ATTEMPTS {
         let saved = match Place::lock(path) {
-            Ok((place, folder)) => Some(save_in(&recovered(&folder)?, &place, plan, options)?),
+            Ok((place, folder)) => {
+                // Only what replaces the whole can take the place of changes that are committed and not carried out.
+                let view = if options.replace && place.below.is_empty() {
+                    recovered_or_damaged(&folder)?
+                } else {
+                    settled(&recovered(&folder)?)?
+                };
+                if since.is_some_and(|moment| !moment.0.holds(&folder)) {
+                    return Err(changed());
+                }
+                Some(save_in(&view, &place, plan, options)?)
+            }
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                if since.is_some() {
+                    return Err(changed());
+                }
                 save_new(path, plan, options)?
             }
             Err(error) => return Err(error),
@@ -400,7 +452,7 @@ fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOpt
     )?);
     check_batch_above(view, place, plan)?;
     if options.replace {
-        plan_removals(view, &names, plan, &place.below, &mut changes);
+        plan_removals(view, &names, plan, &place.below, &mut changes)?;
     }
     let maps = transaction::change(view, changes, options.durable)?;
     let files = names.leaves.iter().map(|file| place.relative(file));
@@ -478,8 +530,8 @@ fn plan_removals(
     plan: &SavePlan<'_>,
     below: &str,
     changes: &mut Changes<'_>,
-) {
-    let old = owned(view, below);
+) -> Result<()> {
+    let old = owned(view, below)?;
     let levels: HashSet<&str> = names.levels.iter().map(String::as_str).collect();
     let mut used: HashSet<&str> = changes.writes.iter().map(|write| write.target.as_str()).collect();
     // The file of a leaf that has no elements by now goes too: such leaves have none.
@@ -491,6 +543,7 @@ fn plan_removals(
     changes
         .removed_folders
         .extend(old.folders.into_iter().rev().filter(gone));
+    Ok(())
 }
 
 /// Adds one leaf to the folder `path`, or replaces it. `levels` lead from the root to the level of the leaf; those that

@@ -70,7 +70,16 @@ impl Folder {
 
     /// Opens a file for reading, and for writing too where `write` is set.
     pub(crate) fn open_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
-        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        self.open_as(relative, write, OFlags::empty())
+    }
+
+    /// The same, where a link in place of the file is an error.
+    pub(crate) fn open_own_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
+        self.open_as(relative, write, OFlags::NOFOLLOW)
+    }
+
+    fn open_as(&self, relative: &str, write: bool, more: OFlags) -> Result<File, Errno> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY } | more;
         // A named pipe in place of a file would otherwise block for ever.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         rustix::io::retry_on_intr(|| rustix::fs::openat(&self.fd, relative, flags, Permissions::empty()))
@@ -81,12 +90,21 @@ impl Folder {
         rustix::fs::statat(&self.fd, relative, AtFlags::empty())
     }
 
-    /// What is at `relative` itself, be it a link or not; none where nothing is.
-    pub(crate) fn kind(&self, relative: &str) -> Option<FileType> {
+    /// Of what is at `relative` itself, be it a link or not.
+    pub(crate) fn stat_itself(&self, relative: &str) -> Result<rustix::fs::Stat, Errno> {
         let place = if relative.is_empty() { "." } else { relative };
         rustix::fs::statat(&self.fd, place, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// What is at `relative` itself, be it a link or not; none where nothing is.
+    pub(crate) fn kind(&self, relative: &str) -> Option<FileType> {
+        self.stat_itself(relative)
             .ok()
             .map(|facts| FileType::from_raw_mode(facts.st_mode))
+    }
+
+    pub(crate) fn is_folder(&self, relative: &str) -> bool {
+        self.kind(relative).is_some_and(FileType::is_dir)
     }
 
     /// Makes the folder `relative`; one that is there is an error of the system.
@@ -108,10 +126,15 @@ impl Folder {
         rustix::fs::renameat(&self.fd, old, &self.fd, new)
     }
 
-    /// Removes a folder with all that is in it.
+    /// Removes a folder with all that is in it, or what else is at `relative`.
     pub(crate) fn remove_all(&self, relative: &str) -> Result<()> {
         let path = self.full(relative);
-        std::fs::remove_dir_all(&path).map_err(|source| Error::io("remove", path, source))
+        if self.is_folder(relative) {
+            std::fs::remove_dir_all(&path)
+        } else {
+            std::fs::remove_file(&path)
+        }
+        .map_err(|source| Error::io("remove", path, source))
     }
 
     pub(crate) fn sync(&self) -> Result<()> {
@@ -126,6 +149,17 @@ impl Folder {
             Self::open(&self.full(relative))?.sync()
         }
     }
+}
+
+/// Number of descriptors that a change has open at once, however few it does with.
+const SPARE: usize = 4;
+
+/// Checks that there are a few descriptors, before anything is changed: without one a change could neither be made nor taken
+/// back.
+pub(crate) fn check_descriptors() -> Result<()> {
+    let open = || rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Permissions::empty());
+    let found: Result<Vec<OwnedFd>, Errno> = std::iter::repeat_with(open).take(SPARE).collect();
+    found.map(drop).map_err(|errno| Error::io("open", "/", errno))
 }
 
 /// Descriptors of the locks that this process holds; -1 where there is none. A slot is written without waiting for anyone,

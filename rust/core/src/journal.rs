@@ -1,9 +1,12 @@
 //! What a committed change still has to do, and a folder read as if it were done.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -61,32 +64,55 @@ impl Journal {
             .chain(self.rename.iter().map(|(_, place)| place))
     }
 
-    /// The journal of the committed changes; an empty one where it is gone, as it goes last.
+    /// The journal of the committed changes; an empty one where it is gone, as it goes last. What is no folder holds none: a
+    /// change counts from the moment when its folder gets that name.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where there is one that does not say what is to be done, which only a power cut or another program
+    /// brings about; or the system does not let it be read.
     pub(crate) fn committed(folder: &Folder) -> Result<Self> {
-        let journal = read_json(folder, &format!("{COMMITTED}/{JOURNAL}"))?.unwrap_or_else(Self::default);
-        checked(folder, journal, Self::is_safe)
+        if !folder.is_folder(COMMITTED) {
+            return Ok(Self::default());
+        }
+        read_json(folder, &format!("{COMMITTED}/{JOURNAL}"))
+            .and_then(|journal| checked(folder, journal.unwrap_or_else(Self::default), Self::is_safe))
+            .map_err(|error| match error {
+                Error::Io { .. } => error,
+                error => damaged(folder, error),
+            })
     }
 }
 
 impl Tried {
-    /// What a writer whose changes do not count had put in place; nothing where it had not come so far.
+    /// What a writer whose changes do not count had put in place; nothing where it had not come so far, or where that does
+    /// not say: nothing refers to what then stays.
     pub(crate) fn staged(folder: &Folder) -> Result<Self> {
-        let tried = match read_json(folder, &format!("{STAGING}/{TRIED}")) {
+        match read_json(folder, &format!("{STAGING}/{TRIED}")) {
+            Ok(Some(tried)) => Ok(checked(folder, tried, Self::is_safe).unwrap_or_default()),
+            Err(error @ Error::Io { .. }) => Err(error),
             // It was being written.
-            Err(Error::Json { .. }) => None,
-            found => found?,
-        };
-        checked(folder, tried.unwrap_or_else(Self::default), |tried| {
-            let places = tried.files.iter().map(|(_, place)| place);
-            is_safe(
-                tried.files.iter().map(|(name, _)| name),
-                tried.folders.iter().chain(places),
-            )
-        })
+            Ok(None) | Err(_) => Ok(Self::default()),
+        }
+    }
+
+    fn is_safe(&self) -> bool {
+        let places = self.files.iter().map(|(_, place)| place);
+        is_safe(
+            self.files.iter().map(|(name, _)| name),
+            self.folders.iter().chain(places),
+        )
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.folders.is_empty() && self.files.is_empty()
+    }
+}
+
+/// The error that the committed changes of a folder are not to be understood.
+pub(crate) fn damaged(folder: &Folder, source: Error) -> Error {
+    Error::Damaged {
+        path: folder.full(COMMITTED),
+        source: Box::new(source),
     }
 }
 
@@ -109,6 +135,8 @@ fn read_json<T: DeserializeOwned>(folder: &Folder, relative: &str) -> Result<Opt
     let text = match folder.open_file(relative, false) {
         Ok(file) => read_all(file, &path)?,
         Err(Errno::NOENT) => return Ok(None),
+        // A link to itself, a socket: whatever the system does not open as a file.
+        Err(Errno::LOOP | Errno::NXIO) => return Err(Error::NotAFile { path }),
         Err(errno) => return Err(Error::io("open", path, errno)),
     };
     serde_json::from_slice(&text)
@@ -140,6 +168,10 @@ pub(crate) struct View<'a> {
     moved: HashMap<String, String>,
     /// Files that are still there.
     removed: HashSet<String>,
+    /// Whether what is committed is not to be understood, so that it is what the next changes take the place of.
+    pub(crate) is_damaged: bool,
+    /// Links that were followed: what is behind them may be changed without this folder.
+    links: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl<'a> View<'a> {
@@ -158,12 +190,49 @@ impl<'a> View<'a> {
                 .map(|(name, place)| (place, format!("{COMMITTED}/{name}")))
                 .collect(),
             removed: journal.remove_files.into_iter().collect(),
+            is_damaged: false,
+            links: Mutex::default(),
         }
+    }
+
+    /// The folder as it is, beside committed changes that are not to be understood.
+    pub(crate) fn damaged(folder: &'a Folder) -> Self {
+        Self {
+            is_damaged: true,
+            ..Self::plain(folder)
+        }
+    }
+
+    /// The links that were followed.
+    pub(crate) fn links(&self) -> BTreeSet<PathBuf> {
+        std::mem::take(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn follow(&self, link: &str) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.insert(self.folder.full(link));
+    }
+
+    /// Has a link at `place` count as followed: who asks goes by what is behind it.
+    pub(crate) fn follow_if_link(&self, place: &str) {
+        if self.folder.kind(place).is_some_and(FileType::is_symlink) {
+            self.follow(place);
+        }
+    }
+
+    /// Of the level in the sub-folder `level`, to which a link may lead.
+    pub(crate) fn stat(&self, level: &str) -> Result<Stat, Errno> {
+        let facts = self.folder.stat_itself(level)?;
+        if FileType::from_raw_mode(facts.st_mode).is_symlink() {
+            self.follow(level);
+            return self.folder.stat(level);
+        }
+        Ok(facts)
     }
 
     /// Whether something is committed that could not be carried out.
     pub(crate) fn is_pending(&self) -> bool {
-        !self.moved.is_empty() || !self.removed.is_empty()
+        self.is_damaged || !self.moved.is_empty() || !self.removed.is_empty()
     }
 
     /// What is tried in turn to find `relative`.
@@ -176,7 +245,11 @@ impl<'a> View<'a> {
     pub(crate) fn open_file(&self, relative: &str, write: bool) -> Result<File, Errno> {
         let mut found = Err(Errno::NOENT);
         for place in self.places(relative) {
-            found = self.folder.open_file(place, write);
+            found = self.folder.open_own_file(place, write);
+            if matches!(found, Err(Errno::LOOP)) {
+                self.follow(place);
+                found = self.folder.open_file(place, write);
+            }
             if !matches!(found, Err(Errno::NOENT)) {
                 break;
             }

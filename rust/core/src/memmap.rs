@@ -10,10 +10,11 @@
 
 mod filled;
 mod memory;
+mod space;
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -21,12 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, Mode as Permissions, OFlags};
+use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 pub use self::filled::create_filled;
-pub use self::memory::anonymous;
+pub use self::memory::{anonymous, anonymous_with};
 pub(crate) use self::memory::{check_memory, room};
+pub use self::space::{Space, reserve};
 use crate::turn::Turn;
 use crate::{Error, Result};
 
@@ -353,7 +355,15 @@ impl Part {
     }
 }
 
-/// Makes the file `path` of `bytes` zero bytes, with its space reserved, and maps it for writing.
+/// [`create_with`] whose space is reserved.
+///
+/// # Errors
+/// As there.
+pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
+    create_with(path, bytes, existsok, Space::Reserved)
+}
+
+/// Makes the file `path` of `bytes` zero bytes, and maps it for writing.
 ///
 /// A file that is there already is an error unless `existsok`; it is then replaced by a new file, once that is complete:
 /// maps of the old one stay as they are.
@@ -361,15 +371,15 @@ impl Part {
 /// # Errors
 /// The file exists, the disk is full, or the system refuses. Nothing is left behind then, and an existing file is as it
 /// was.
-pub fn create(path: &Path, bytes: u64, existsok: bool) -> Result<Map> {
-    match create_zeros(path, path, bytes) {
+pub fn create_with(path: &Path, bytes: u64, existsok: bool, space: Space) -> Result<Map> {
+    match create_zeros(path, path, bytes, space) {
         Err(Error::Exists { .. }) if existsok => {}
         done => return done,
     }
     let permissions = replaceable(path)?;
     loop {
         let beside = beside(path);
-        match create_zeros(&beside, path, bytes) {
+        match create_zeros(&beside, path, bytes, space) {
             // A process that was killed, and had the number of this one, left it.
             Err(Error::Exists { .. }) => {}
             map => {
@@ -418,10 +428,10 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes the new file `place` of zeros, reserves and maps it. Errors name `path`.
-fn create_zeros(place: &Path, path: &Path, bytes: u64) -> Result<Map> {
+/// Makes the new file `place` of zeros and maps it. Errors name `path`.
+fn create_zeros(place: &Path, path: &Path, bytes: u64, space: Space) -> Result<Map> {
     create_new(place, path, |file| {
-        reserve(file, path, bytes)?;
+        space.take(file, path, bytes)?;
         from_file(file, path, bytes, Mode::ReadWrite)
     })
 }
@@ -445,36 +455,22 @@ fn create_new(place: &Path, path: &Path, write: impl FnOnce(&File) -> Result<Map
     map
 }
 
-/// Makes the empty `file` hold `bytes` zero bytes whose space on the disk is taken; `path` is what errors name.
+/// Whether memory that is mapped from a file has lost its end, because the file was cut: to read it would be a fault that ends
+/// the process. False also where the system cannot tell. The last page is looked at, and read from the disk where it has to be.
 ///
-/// # Errors
-/// There is no space, or the size is beyond what a file or the address space can have.
-pub fn reserve(file: &File, path: &Path, bytes: u64) -> Result<()> {
-    if i64::try_from(bytes).is_err() || isize::try_from(bytes).is_err() {
-        return Err(too_large(path, bytes));
+/// Nothing keeps another process from cutting the file later.
+#[must_use]
+pub fn is_cut(memory: &[u8]) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Some(last) = memory.last() {
+        let page = rustix::param::page_size();
+        let inside = std::ptr::from_ref(last).addr() % page;
+        let start = std::ptr::from_ref(last).wrapping_sub(inside).cast_mut().cast();
+        // SAFETY: [pages] the page has the last byte of memory that is borrowed, and the advice leaves its content alone.
+        let found = unsafe { rustix::mm::madvise(start, page, rustix::mm::Advice::LinuxPopulateRead) };
+        return found == Err(Errno::FAULT);
     }
-    if bytes == 0 {
-        return Ok(());
-    }
-    match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
-        // On Linux the size is set by then; elsewhere only the blocks are taken.
-        Ok(()) => file.set_len(bytes),
-        // The file system cannot reserve: zeros that are written take their space as well.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, bytes),
-        Err(errno) => Err(errno.into()),
-    }
-    .map_err(|source| io_error("reserve space for", path, source))
-}
-
-fn write_zeros(mut file: &File, bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        let part = left.min(zeros.len() as u64);
-        file.write_all(&zeros[..part as usize])?;
-        left -= part;
-    }
-    Ok(())
+    false
 }
 
 /// Asks that new memory is given in large pages, which takes a third of the time for many megabytes. Of memory that is in
@@ -526,6 +522,22 @@ mod tests {
         assert!(!start.is_null());
         // SAFETY: [pages] `at` is inside the map, which may be written.
         unsafe { start.add(at).write(byte) };
+    }
+
+    #[test]
+    fn a_map_of_a_file_that_was_cut_is_told() -> Done {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a");
+        let map = create(&path, 50_000, false)?;
+        // SAFETY: [pages] the map is alive, and the bytes are not read.
+        let memory = unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) };
+        assert!(!is_cut(memory) && !is_cut(&memory[..1]) && !is_cut(&[]));
+        OpenOptions::new().write(true).open(&path)?.set_len(20_000)?;
+        assert!(!is_cut(&memory[..20_000]));
+        if cfg!(target_os = "linux") {
+            assert!(is_cut(memory) && is_cut(&memory[40_000..40_001]));
+        }
+        Ok(())
     }
 
     #[test]
@@ -751,13 +763,5 @@ mod tests {
         for wanted in [1 << 55, u64::MAX] {
             assert!(anonymous(wanted).is_err());
         }
-    }
-
-    #[test]
-    fn zeros_are_written_where_space_cannot_be_reserved() -> Done {
-        let file = tempfile::tempfile()?;
-        write_zeros(&file, (1 << 20) + 5)?;
-        assert_eq!(file.metadata()?.len(), (1 << 20) + 5);
-        Ok(())
     }
 }

@@ -35,12 +35,6 @@ pub const INNER: [&str; 2] = ["_tensordict", "_source"];
 /// Files that such a level may have beside its metadata.
 pub const ATTACHED: [&str; 2] = ["other.pickle", "pickle.pkl"];
 
-/// Whether a level that is no plain dictionary can have another one in the sub-folder of that name.
-#[must_use]
-pub fn is_member(name: &str) -> bool {
-    is_number(name) || INNER.contains(&name)
-}
-
 fn is_number(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -115,6 +109,25 @@ impl Metadata {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         is_plain(&self.kind, self.class.as_deref())
+    }
+
+    /// Whether this is what a level that is no plain dictionary says of itself, and it has another one in the sub-folder `name`.
+    /// The files of other programs may be named alike and have a `_type` too: that of a level is a class as Python prints it,
+    /// and one with numbered members lists them or says along which dimension they are stacked.
+    #[must_use]
+    pub fn has_member(&self, name: &str) -> bool {
+        let class = self.kind.strip_prefix("<class '");
+        let is_class = class.is_some_and(|rest| rest.ends_with("'>") && rest.contains('.'));
+        if !is_class || self.is_plain() {
+            return false;
+        }
+        let is_listed = || self.entries.iter().any(|(key, _)| key == name);
+        INNER.contains(&name) || (is_number(name) && (is_listed() || self.is_stack()))
+    }
+
+    fn is_stack(&self) -> bool {
+        let text = self.text.as_deref().unwrap_or_default();
+        text::Entries::of(text).is_some_and(|entries| entries.0.iter().any(|(key, _)| key == "stack_dim"))
     }
 
     /// Reads the text of the file `path`.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::journal::View;
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Naming, is_inside};
 use crate::reader::{join, members};
-use crate::whole;
+use crate::{Result, whole};
 
 /// Files and folders of a tree, each level before those below it.
 #[derive(Debug, Default)]
@@ -14,38 +14,44 @@ pub(crate) struct Owned {
     pub(crate) folders: Vec<String>,
 }
 
-/// What the tree in the sub-folder `below` owns. A level whose metadata cannot be read owns nothing that is known: its files
-/// stay.
-pub(crate) fn owned(view: &View<'_>, below: &str) -> Owned {
+/// What the tree in the sub-folder `below` owns. A level whose metadata cannot be read owns nothing that is known, and what is
+/// behind a link is somebody else's: their files stay.
+///
+/// # Errors
+/// There are too many open files to look.
+pub(crate) fn owned(view: &View<'_>, below: &str) -> Result<Owned> {
     let mut found = Owned::default();
     let mut levels = vec![below.to_owned()];
     // A link back to a level above would be followed for ever.
     let mut seen = HashSet::new();
     while let Some(folder) = levels.pop() {
-        let facts = view.folder.stat(if folder.is_empty() { "." } else { &folder });
+        let facts = view.folder.stat_itself(&folder);
         let is_new = facts.is_ok_and(|facts| seen.insert((facts.st_dev, facts.st_ino)));
-        if !is_new {
+        let is_linked = folder != below && !view.folder.is_folder(&folder);
+        if !is_new || is_linked {
             continue;
         }
-        if let Some(inside) = level(view, &folder, &mut found) {
+        if let Some(inside) = level(view, &folder, &mut found)? {
             levels.extend(inside);
             if folder != below {
                 found.folders.push(folder);
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// Adds the files of one level and gives the folders of those in it.
-fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Option<Vec<String>> {
-    let meta = whole::metadata(view, folder).ok()?;
+fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Result<Option<Vec<String>>> {
+    let Some(meta) = whole::known(whole::metadata(view, folder))? else {
+        return Ok(None);
+    };
     found.files.push(join(folder, META));
     if !meta.is_plain() {
         let attached = ATTACHED.iter().map(|name| join(folder, name));
         found.files.extend(attached.filter(|file| view.has(file)));
         let members = members(view, folder, &meta);
-        return Some(members.iter().map(|(name, _)| join(folder, name)).collect());
+        return Ok(Some(members.iter().map(|(name, _)| join(folder, name)).collect()));
     }
     let mut inside = Vec::new();
     for (key, entry) in &meta.entries {
@@ -67,7 +73,7 @@ fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Option<Vec<String>
                 .extend(place(folder, &key, LEAF_SUFFIX, |file| view.has(file)));
         }
     }
-    Some(inside)
+    Ok(Some(inside))
 }
 
 /// Where `key` is, by the first of both ways to name it that is there.

@@ -119,15 +119,39 @@ impl Tree {
 /// Reads the tree in the folder `path`, or the part of it in its sub-folder `part` (empty for all of it), whose files alone
 /// are then touched. All of it is as one save left it.
 ///
+/// # Errors
+/// As [`read_part`].
+pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
+    read_at(path, options, |_, place| Ok(place.part(part)))
+}
+
+/// Reads the tree in the folder `path`, or the part of it at `keys`, whose files alone are then touched. All of it is as one
+/// save left it.
+///
+/// Each key is found in both spellings, and through levels that are around another one, which have no keys.
+///
 /// Levels that are no plain dictionaries come with their metadata as it is, what is attached to them, and their members.
 ///
 /// # Errors
 /// The folder holds no tree, metadata is not valid, or a file is missing, too short, too long or no file.
-pub fn read(path: &Path, part: &str, options: ReadOptions) -> Result<Tree> {
-    let place = Place::of(path);
+pub fn read_part(path: &Path, keys: &[String], options: ReadOptions) -> Result<Tree> {
+    read_at(path, options, |reader, place| {
+        keys.iter()
+            .try_fold(place.part(""), |folder, key| reader.below(folder, key))
+    })
+}
+
+/// Reads the tree in the sub-folder that `part` finds.
+fn read_at(
+    path: &Path,
+    options: ReadOptions,
+    part: impl Fn(&Reader<'_>, &Place) -> Result<String>,
+) -> Result<Tree> {
+    let place = Place::of(path)?;
     let mut tree = whole::read(&place.root, |view| {
         let reader = Reader { view, options };
-        schedule::install(|| reader.read(&place.part(part)))
+        let part = part(&reader, &place)?;
+        schedule::install(|| reader.read(&part))
     })?;
     for level in &mut tree.levels {
         level.folder = place.relative(&level.folder).to_owned();
@@ -186,9 +210,9 @@ impl Reader<'_> {
             .iter()
             .map(|level| level.meta.version.is_none())
             .collect();
-        let chunks: Vec<&[Leaf]> = tree.leaves.chunks(schedule::open_files()).collect();
-        let maps = schedule::map(&chunks, 1, |leaves| self.map_all(&tree, leaves, &tolerant))?;
-        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps.into_iter().flatten()) {
+        let chunks = schedule::runs(0..tree.leaves.len()).collect::<Vec<_>>();
+        let maps = schedule::map_runs(&chunks, |run| self.map_some(&tree, &tree.leaves[run], &tolerant))?;
+        for (leaf, (file, map)) in tree.leaves.iter_mut().zip(maps) {
             leaf.file = file;
             leaf.map = map;
         }
@@ -231,7 +255,7 @@ impl Reader<'_> {
             for number in depth.clone() {
                 self.fields(number, tree, &mut below)?;
             }
-            let read = schedule::map(&below, 16, |(parent, key, _)| self.nested(tree, *parent, key))?;
+            let read = schedule::map_opening(&below, 16, |(parent, key, _)| self.nested(tree, *parent, key))?;
             depth = tree.levels.len()..tree.levels.len() + below.len();
             for ((parent, key, kind), found) in below.into_iter().zip(read) {
                 tree.levels.push(found.level(Some(parent), key, kind));
@@ -298,6 +322,30 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The folder of the level `key` in `folder`, or in what that is around.
+    fn below(&self, mut folder: String, key: &str) -> Result<String> {
+        loop {
+            match self.spelled(&folder, key, "", |place| whole::metadata(self.view, place)) {
+                Ok((place, _)) => return Ok(place),
+                Err(Error::NoMetadata { .. } | Error::UnsafeName { .. }) => {}
+                Err(error) => return Err(error.at_key(&[key])),
+            }
+            let inner = INNER
+                .iter()
+                .map(|name| join(&folder, name))
+                .find(|place| self.view.has(&join(place, META)));
+            match inner {
+                Some(inner) if !whole::metadata(self.view, &folder)?.is_plain() => folder = inner,
+                _ => {
+                    return Err(Error::NoPart {
+                        path: self.view.folder.full(&folder),
+                        key: key.to_owned(),
+                    });
+                }
+            }
+        }
+    }
+
     /// Reads the level `key` of another.
     fn nested(&self, tree: &Tree, parent: usize, key: &str) -> Result<Described> {
         let folder = &tree.levels[parent].folder;
@@ -318,18 +366,18 @@ impl Reader<'_> {
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
     fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
+        // First of all it is known what a link may lead to, whatever is found there. A folder that is to be made by committed
+        // changes has no inode yet.
+        let place = self
+            .view
+            .stat(relative)
+            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let meta = whole::metadata(self.view, relative)?;
         let attached = if meta.is_plain() {
             Vec::new()
         } else {
             attached(self.view, relative)?
         };
-        // A folder that is to be made by committed changes has no inode yet.
-        let place = self
-            .view
-            .folder
-            .stat(if relative.is_empty() { "." } else { relative })
-            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let found = Described {
             folder: relative.to_owned(),
             meta,
@@ -386,18 +434,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Maps the files of some leaves: all are opened, then all are mapped, by one thread at a time. The system lets one
-    /// thread of a process change its memory map, and others that want to would wait where they could open files.
-    fn map_all(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
+    /// Maps the files of some leaves, from the first on as many as descriptors are free: all are opened, then all are mapped,
+    /// by one thread at a time. The system lets one thread of a process change its memory map, and others that want to would
+    /// wait where they could open files.
+    fn map_some(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
         let at_key = |error: Error, leaf: &Leaf| error.at_key(&tree.keys(leaf.level, &leaf.key));
-        let found: Result<Vec<_>> = leaves
-            .iter()
-            .map(|leaf| {
-                self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
-                    .map_err(|error| at_key(error, leaf))
-            })
-            .collect();
-        let found = found?;
+        let found = schedule::as_many_as_open(leaves, |leaf| {
+            self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
+                .map_err(|error| at_key(error, leaf))
+        })?;
         let turn = memmap::turn();
         let mut opened = Vec::with_capacity(found.len());
         let maps: Result<Vec<_>> = leaves
@@ -489,7 +534,14 @@ pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Vec<(St
     if !meta.entries.is_empty() {
         return meta.entries.clone();
     }
-    let is_there = |name: &String| view.has(&join(&at(name), META));
+    let is_there = |name: &String| {
+        let found = view.has(&join(&at(name), META));
+        if !found {
+            // A member behind a link may be away for a moment.
+            view.follow_if_link(&at(name));
+        }
+        found
+    };
     let numbered = (0..).map(|number: usize| number.to_string()).take_while(is_there);
     let inner = INNER.into_iter().map(str::to_owned).filter(is_there);
     numbered

@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -141,8 +142,106 @@ pub(crate) fn for_each<T: Send, S>(
 const OPEN_FILES: usize = 256;
 
 /// Number of files that one thread opens before it goes on with them.
-pub(crate) fn open_files() -> usize {
+fn open_files() -> usize {
     (OPEN_FILES / threads()).clamp(1, 64)
+}
+
+/// Cuts a run of files into those that one thread opens together.
+pub(crate) fn runs(files: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let (end, most) = (files.end, open_files());
+    files
+        .step_by(most)
+        .map(move |start| start..end.min(start.saturating_add(most)))
+}
+
+/// How often, a few milliseconds apart, a file is opened while others of this process have the descriptors.
+const PATIENCE: u32 = 50;
+
+/// Held by the caller that has found no descriptor free, and does with one at a time.
+static ONE_BY_ONE: Turn<()> = Turn::new(|| ());
+
+/// Calls `work`, again where there was no descriptor for it: loops of other threads that took them end.
+fn patiently<R>(work: impl Fn() -> Result<R>) -> Result<R> {
+    for _ in 1..PATIENCE {
+        match work() {
+            Err(error) if error.is_out_of_descriptors() => std::thread::sleep(Duration::from_millis(2)),
+            done => return done,
+        }
+    }
+    work()
+}
+
+/// What `open` makes of the items, from the first on, until there are no descriptors left. Whoever calls this closes those
+/// before it goes on.
+///
+/// # Errors
+/// One of those of `open`, also where the first item finds no descriptor.
+pub(crate) fn as_many_as_open<T, R>(items: &[T], open: impl Fn(&T) -> Result<R>) -> Result<Vec<R>> {
+    let mut opened = Vec::with_capacity(items.len());
+    for item in items {
+        match open(item) {
+            Ok(one) => opened.push(one),
+            Err(error) if error.is_out_of_descriptors() && !opened.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(opened)
+}
+
+/// What `work` makes of the files of each run, in their order, by all threads. It takes as many of a run as it can, from the
+/// first on, and has none open when it returns. Runs for which there were no descriptors, as other threads had them, are
+/// gone on with when those are done.
+///
+/// # Errors
+/// One of those of `work`.
+pub(crate) fn map_runs<R: Send>(
+    runs: &[Range<usize>],
+    work: impl Fn(Range<usize>) -> Result<Vec<R>> + Sync + Send,
+) -> Result<Vec<R>> {
+    let done = map(runs, 1, |run| {
+        let (mut results, mut rest) = (Vec::new(), run.clone());
+        while !rest.is_empty() {
+            match work(rest.clone()) {
+                Ok(more) => {
+                    rest.start += more.len();
+                    results.extend(more);
+                }
+                Err(error) if error.is_out_of_descriptors() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((results, rest))
+    })?;
+    let mut all = Vec::with_capacity(runs.iter().map(ExactSizeIterator::len).sum());
+    for (results, mut rest) in done {
+        all.extend(results);
+        while !rest.is_empty() {
+            let _turn = ONE_BY_ONE.take();
+            let more = patiently(|| work(rest.clone()))?;
+            rest.start += more.len();
+            all.extend(more);
+        }
+    }
+    Ok(all)
+}
+
+/// As [`map`], where `work` opens a file at a time and can be done again: without descriptors for all threads the items are
+/// taken one after the other.
+///
+/// # Errors
+/// One of those of `work`.
+pub(crate) fn map_opening<T: Sync, R: Send>(
+    items: &[T],
+    least: usize,
+    work: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    match map(items, least, &work) {
+        Err(error) if error.is_out_of_descriptors() => {
+            let _turn = ONE_BY_ONE.take();
+            items.iter().map(|item| patiently(|| work(item))).collect()
+        }
+        done => done,
+    }
 }
 
 /// A stretch of one item of work.

@@ -9,15 +9,15 @@
 //!
 //! Writers exclude each other by locking the folder ([`Locked`]).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, RenameFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, Mode, RenameFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use crate::folder::{Folder, Locked};
-use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, TRIED, Tried, View};
+use crate::folder::{Folder, Locked, check_descriptors};
+use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, TRIED, Tried, View, damaged};
 use crate::memmap::Map;
 use crate::metadata::META;
 use crate::writer::{Source, Write, Writer};
@@ -43,20 +43,31 @@ pub(crate) struct Changes<'a> {
 /// Finishes what was interrupted in a locked folder, as far as that is possible, and gives the folder as it then is.
 ///
 /// # Errors
-/// What was interrupted cannot be understood.
+/// [`Error::Damaged`] where what was interrupted cannot be understood, or the system does not let it be read.
 pub(crate) fn recovered(folder: &Locked) -> Result<View<'_>> {
-    if folder.has(STAGING) {
+    if folder.kind(STAGING).is_some() {
         // What cannot be removed is told by the next writer that needs the place.
         let _ = discard(folder);
     }
-    if !folder.has(COMMITTED) {
+    if !folder.is_folder(COMMITTED) {
         return Ok(View::plain(folder));
     }
     let journal = Journal::committed(folder)?;
     match carry_out(folder, &journal) {
         Ok(()) => Ok(View::plain(folder)),
-        Err(error @ Error::LinkedFolder { .. }) => Err(error),
+        Err(error @ Error::LinkedFolder { .. }) => Err(damaged(folder, error)),
         Err(_) => Ok(View::after(folder, journal)),
+    }
+}
+
+/// The same for changes that leave nothing of what was there: they can take the place of what cannot be understood.
+///
+/// # Errors
+/// The system does not let it be read.
+pub(crate) fn recovered_or_damaged(folder: &Locked) -> Result<View<'_>> {
+    match recovered(folder) {
+        Err(Error::Damaged { .. }) => Ok(View::damaged(folder)),
+        found => found,
     }
 }
 
@@ -65,13 +76,17 @@ pub(crate) fn carry_out_again(folder: &Folder) -> Result<()> {
     carry_out(folder, &Journal::committed(folder)?)
 }
 
-/// Removes the staging folder, and what was put in place from it.
+/// Removes the staging folder, and what was put in place from it; or what another program put in the place of that folder.
 fn discard(folder: &Folder) -> Result<()> {
-    let tried = Tried::staged(folder)?;
-    let files = tried.files.iter().map(|(_, place)| place);
-    refuse_links(folder, files.chain(&tried.folders), STAGING)?;
-    take_back(folder, &tried);
-    let _ = folder.unlink(&format!("{STAGING}/{TRIED}"));
+    if folder.is_folder(STAGING) {
+        let tried = Tried::staged(folder)?;
+        let files = tried.files.iter().map(|(_, place)| place);
+        // A list that leads through links came with the data set.
+        if refuse_links(folder, files.chain(&tried.folders), STAGING).is_ok() {
+            take_back(folder, &tried);
+        }
+        let _ = folder.unlink(&format!("{STAGING}/{TRIED}"));
+    }
     folder.remove_all(STAGING)
 }
 
@@ -96,7 +111,12 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
     };
     // From here on what was put in place before stays.
     let tried = format!("{COMMITTED}/{TRIED}");
-    done("remove", &tried, folder.unlink(&tried), &[Errno::NOENT])?;
+    done(
+        "remove",
+        &tried,
+        folder.unlink(&tried),
+        &[Errno::NOENT, Errno::ISDIR],
+    )?;
     for file in &journal.remove_files {
         done(
             "remove",
@@ -106,12 +126,15 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
             &[Errno::NOENT, Errno::NOTDIR, Errno::ISDIR],
         )?;
     }
+    // An empty folder that stays is in nobody's way.
     let kept = [
         Errno::NOENT,
         Errno::NOTEMPTY,
         Errno::EXIST,
         Errno::NOTDIR,
         Errno::BUSY,
+        Errno::ACCESS,
+        Errno::PERM,
     ];
     for gone in &journal.remove_folders {
         done("remove", gone, folder.remove_folder(gone), &kept)?;
@@ -126,9 +149,16 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
             result => done("replace", place, result, &[])?,
         }
     }
-    // From here on it is rubbish again, which goes at once or with the next writer.
-    done("remove", COMMITTED, folder.rename(COMMITTED, STAGING), &[])?;
-    folder.remove_all(STAGING)
+    // From here on it is rubbish again, which goes at once or with the next writer. Where rubbish that cannot be removed is in
+    // the way, the journal goes first: without it there is nothing to be done.
+    if folder.rename(COMMITTED, STAGING).is_ok() {
+        let _ = folder.remove_all(STAGING);
+        return Ok(());
+    }
+    let journal = format!("{COMMITTED}/{JOURNAL}");
+    done("remove", &journal, folder.unlink(&journal), &[Errno::NOENT])?;
+    let _ = folder.remove_all(COMMITTED);
+    Ok(())
 }
 
 /// Renames a file, also to a place that is taken. What is there is removed first: some file systems (ext4) write a
@@ -182,9 +212,16 @@ fn refuse_links<'a>(
 /// The system refuses; nothing is changed then, unless the error is [`Error::Unfinished`].
 pub(crate) fn change(view: &View<'_>, changes: Changes<'_>, durable: bool) -> Result<Vec<Option<Map>>> {
     let folder = view.folder;
-    folder
-        .make_folder(STAGING)
-        .map_err(|errno| Error::io("write in", &folder.path, errno))?;
+    check_descriptors()?;
+    let make = || match folder.make_folder(STAGING) {
+        Err(Errno::EXIST) => discard(folder).and_then(|()| {
+            folder
+                .make_folder(STAGING)
+                .map_err(|errno| Error::io("create", folder.full(STAGING), errno))
+        }),
+        done => done.map_err(|errno| Error::io("write in", &folder.path, errno)),
+    };
+    make()?;
     let staged = Staged::new(view, changes, durable).and_then(|staged| {
         staged.try_out(folder)?;
         staged.commit(folder, durable)?;
@@ -247,8 +284,8 @@ impl Staged {
             make_folders: changes.folders,
             rename: names.into_iter().zip(places).collect(),
         };
-        let supersedes = folder.has(COMMITTED);
-        if supersedes {
+        let supersedes = folder.kind(COMMITTED).is_some();
+        if supersedes && !view.is_damaged {
             take_over(&mut journal, Journal::committed(folder)?);
         }
         refuse_links(folder, journal.places(), STAGING)?;
@@ -287,7 +324,7 @@ impl Staged {
                 map: false,
                 key: Vec::new(),
             };
-            writer.write(&[name.to_owned()], &[write])?;
+            writer.write_all(&[name.to_owned()], &[write])?;
         }
         if durable {
             staging.sync()?;
@@ -328,9 +365,11 @@ impl Staged {
         }
         if self.supersedes {
             // What the old changes had put in place before stays, as it belongs to what these replace.
-            match folder.unlink(&format!("{COMMITTED}/{TRIED}")) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(fail(errno)),
+            if folder.is_folder(COMMITTED) {
+                match folder.unlink(&format!("{COMMITTED}/{TRIED}")) {
+                    Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+                    Err(errno) => return Err(fail(errno)),
+                }
             }
             rustix::fs::renameat_with(folder, STAGING, folder, COMMITTED, RenameFlags::EXCHANGE)
                 .map_err(fail)?;
@@ -406,7 +445,7 @@ fn set_apart(folder: &Folder, journal: &mut Journal) -> Result<Tried> {
     // Folders where a file still is, with those below.
     let mut later: HashSet<String> = HashSet::new();
     for made in std::mem::take(&mut journal.make_folders) {
-        if later.contains(parent(&made)) || (removed.contains(made.as_str()) && !is_folder(folder, &made)) {
+        if later.contains(parent(&made)) || (removed.contains(made.as_str()) && !folder.is_folder(&made)) {
             later.insert(made.clone());
             journal.make_folders.push(made);
             continue;
@@ -435,10 +474,6 @@ fn set_apart(folder: &Folder, journal: &mut Journal) -> Result<Tried> {
     Ok(tried)
 }
 
-fn is_folder(folder: &Folder, place: &str) -> bool {
-    folder.kind(place).is_some_and(rustix::fs::FileType::is_dir)
-}
-
 /// Whether the system was told that the entries of a folder stay.
 fn is_fixed(folder: &Folder, place: &str) -> bool {
     let place = if place.is_empty() { "." } else { place };
@@ -452,7 +487,7 @@ fn check_place(folder: &Folder, place: &str) -> Result<bool> {
     let facts = match rustix::fs::statx(folder, place, AtFlags::SYMLINK_NOFOLLOW, wanted) {
         Ok(facts) => facts,
         // Without that call the attributes are not known.
-        Err(Errno::NOSYS) if is_folder(folder, place) => {
+        Err(Errno::NOSYS) if folder.is_folder(place) => {
             return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
         }
         Err(Errno::NOSYS) => return Ok(folder.kind(place).is_some()),
@@ -475,7 +510,7 @@ fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
     let replaced = journal.rename.iter().map(|(_, place)| place);
     let parents: BTreeSet<&str> = replaced.chain(removed).map(|place| parent(place)).collect();
     for place in parents {
-        if !is_folder(folder, place) {
+        if !folder.is_folder(place) {
             continue;
         }
         if !folder.may_change(place) {
@@ -486,11 +521,48 @@ fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
         }
     }
     for place in journal.remove_files.iter().filter(there) {
-        if !is_folder(folder, place) {
+        if !folder.is_folder(place) {
             check_place(folder, place)?;
         }
     }
+    let places = journal.rename.iter().map(|(_, place)| place);
+    check_owners(folder, places.chain(&journal.remove_files))
+}
+
+/// Checks that what is in folders with the sticky bit, which let only the owner of an entry remove it, can be.
+fn check_owners<'a>(folder: &Folder, places: impl Iterator<Item = &'a String>) -> Result<()> {
+    // For whom this process acts shows by what it made.
+    let Ok(own) = folder.stat_itself(STAGING).map(|facts| facts.st_uid) else {
+        return Ok(());
+    };
+    let is_bound = |place: &str| {
+        let sticky = |facts: &Stat| Mode::from_raw_mode(facts.st_mode).contains(Mode::SVTX);
+        folder
+            .stat_itself(place)
+            .is_ok_and(|facts| sticky(&facts) && facts.st_uid != own)
+    };
+    let mut bound: HashMap<&str, bool> = HashMap::new();
+    for place in places {
+        let above = parent(place);
+        if *bound.entry(above).or_insert_with(|| is_bound(above))
+            && folder.stat_itself(place).is_ok_and(|facts| facts.st_uid != own)
+            && !owns_all()
+        {
+            return Err(Error::io("replace", folder.full(place), Errno::PERM));
+        }
+    }
     Ok(())
+}
+
+/// Whether this thread may act as the owner of files that are somebody else's (`CAP_FOWNER`).
+fn owns_all() -> bool {
+    const OWNER: u32 = 3;
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .is_some_and(|bits| bits >> OWNER & 1 == 1)
 }
 
 /// Name of the folder beside `path` in which a new `path` is made.
@@ -525,15 +597,17 @@ pub(crate) fn create(path: &Path, changes: &Changes<'_>, durable: bool) -> Resul
 
 fn create_in_parent(path: &Path, changes: &Changes<'_>, durable: bool) -> Result<Option<Vec<Option<Map>>>> {
     let beside = beside(path);
+    check_descriptors()?;
     match std::fs::create_dir(&beside) {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::io("create", path, source));
         }
+        // What is no folder is in the way; a link could lead to somebody else's, which would be emptied next.
+        Err(_) if beside.symlink_metadata().is_ok_and(|facts| !facts.is_dir()) => {
+            std::fs::remove_file(&beside).map_err(|source| Error::io("remove", beside, source))?;
+            return Ok(None);
+        }
         _ => {}
-    }
-    // A link could lead to somebody else's folder, which is emptied next.
-    if beside.symlink_metadata().is_ok_and(|facts| facts.is_symlink()) {
-        return Err(Error::LinkedFolder { path: beside });
     }
     let folder = match Locked::wait(&beside) {
         // The writer that had the lock renamed or removed the folder.

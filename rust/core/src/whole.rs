@@ -1,5 +1,6 @@
 //! A set of files as one whole: the folder that a tree belongs to, and reading it as it was at one moment.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use rustix::fs::Stat;
 
 use crate::folder::{Folder, Locked};
 use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, View, read_all};
-use crate::metadata::{Entry, META, Metadata, Naming, is_member};
+use crate::metadata::{Entry, META, Metadata, Naming};
 use crate::transaction::{self, recovered};
 use crate::{Error, Result};
 
@@ -26,27 +27,30 @@ pub(crate) struct Place {
 
 impl Place {
     /// Where the tree in the folder `path` is.
-    pub(crate) fn of(path: &Path) -> Self {
+    ///
+    /// # Errors
+    /// There are too many open files to find out.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
         let mut found = Self {
             root: path.into(),
             below: String::new(),
         };
         // Most folders are in one that holds no tree, which one question tells.
         let Some(above) = path.parent() else {
-            return found;
+            return Ok(found);
         };
         if !is_level(above) && path.components().next_back().is_some_and(is_plain) && !is_link(path) {
-            return found;
+            return Ok(found);
         }
         let Ok(full) = path.canonicalize() else {
-            return found;
+            return Ok(found);
         };
         let mut below = String::new();
         for (level, above) in full.ancestors().zip(full.ancestors().skip(1)) {
             let Some(name) = level.file_name().and_then(|name| name.to_str()) else {
                 break;
             };
-            if !is_level(above) || !claims(above, name) {
+            if !is_level(above) || !claims(above, name)? {
                 break;
             }
             below = if below.is_empty() {
@@ -59,7 +63,7 @@ impl Place {
                 below: below.clone(),
             };
         }
-        found
+        Ok(found)
     }
 
     /// A place in the sub-folder `part` of this one.
@@ -80,10 +84,10 @@ impl Place {
     /// Locks the outermost folder, waiting for other writers.
     pub(crate) fn lock(path: &Path) -> Result<(Self, Locked)> {
         loop {
-            let place = Self::of(path);
+            let place = Self::of(path)?;
             let locked = Locked::wait(&place.root)?;
             // Meanwhile another writer may have made it a level of another, or none.
-            if Self::of(path) == place {
+            if Self::of(path)? == place {
                 return Ok((place, locked));
             }
         }
@@ -103,32 +107,41 @@ fn is_level(folder: &Path) -> bool {
     folder.join(META).exists() || folder.join(COMMITTED).exists()
 }
 
+/// What is found; none where it is no tree or must not be read. That it could not be looked at is an error.
+pub(crate) fn known<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.is_out_of_descriptors() => Err(error),
+        found => Ok(found.ok()),
+    }
+}
+
 /// Whether the tree in the folder `above` has a level in its sub-folder `name`, now or once what is committed is done.
-fn claims(above: &Path, name: &str) -> bool {
-    let Ok(folder) = Folder::open(above) else {
-        return false;
+fn claims(above: &Path, name: &str) -> Result<bool> {
+    let Some(folder) = known(Folder::open(above))? else {
+        return Ok(false);
     };
-    let journal = Journal::committed(&folder).unwrap_or_default();
+    let journal = known(Journal::committed(&folder))?.unwrap_or_default();
     if journal
         .places()
         .any(|place| place.split('/').next() == Some(name))
     {
-        return true;
+        return Ok(true);
     }
-    let Ok(meta) = metadata(&View::after(&folder, journal), "") else {
-        return false;
+    let Some(meta) = known(metadata(&View::after(&folder, journal), ""))? else {
+        return Ok(false);
     };
     if !meta.is_plain() {
-        return is_member(name);
+        return Ok(meta.has_member(name));
     }
     let is_name = |key: &str| {
         [Naming::Robust, Naming::Verbatim]
             .iter()
             .any(|naming| naming.name(key) == name)
     };
-    meta.entries
+    Ok(meta
+        .entries
         .iter()
-        .any(|(key, entry)| matches!(entry, Entry::Level(_)) && is_name(key))
+        .any(|(key, entry)| matches!(entry, Entry::Level(_)) && is_name(key)))
 }
 
 /// Metadata of the level in the sub-folder `level`.
@@ -150,7 +163,8 @@ pub(crate) fn metadata(view: &View<'_>, level: &str) -> Result<Metadata> {
 
 /// What tells whether there were changes between two moments: each change replaces the metadata of the root while its folder
 /// of committed changes is there.
-struct State {
+#[derive(Debug)]
+pub(crate) struct State {
     /// Both are kept open, so that no new file can have the same number.
     meta: Option<File>,
     committed: Option<File>,
@@ -159,14 +173,19 @@ struct State {
 impl State {
     /// The state before a read. The metadata is opened first: a change that ends before the second question has replaced it
     /// by then or will have replaced it at the end.
-    fn of(folder: &Folder) -> Self {
+    pub(crate) fn of(folder: &Folder) -> Self {
         let meta = folder.open_file(META, false).ok();
         let committed = folder.open_file(&format!("{COMMITTED}/{JOURNAL}"), false).ok();
         Self { meta, committed }
     }
 
+    /// Whether changes count that are not carried out yet, or nothing would tell of changes, for want of metadata.
+    fn is_changing(&self, folder: &Folder) -> bool {
+        self.meta.is_none() || self.committed.is_some() || folder.is_folder(COMMITTED)
+    }
+
     /// Whether the folder is in the same state, with these questions in the opposite order.
-    fn holds(&self, folder: &Folder) -> bool {
+    pub(crate) fn holds(&self, folder: &Folder) -> bool {
         let number = |facts: Stat| (facts.st_dev, facts.st_ino);
         let same = |before: &Option<File>, relative: &str| {
             let before = before.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
@@ -176,11 +195,65 @@ impl State {
     }
 }
 
-/// Calls `read` with the folder `path` as it was at one moment. It may be called several times, while others write.
+/// Wholes beside the one that is read, to which links in it lead, by device and number: the order in which they are locked.
+#[derive(Debug, Default)]
+struct Beyond(BTreeMap<(u64, u64), PathBuf>);
+
+impl Beyond {
+    /// Adds those behind more links, and says whether there are any that were not known.
+    fn add(&mut self, links: BTreeSet<PathBuf>, own: &Folder) -> Result<bool> {
+        let before = self.0.len();
+        for link in links {
+            let root = Place::of(&folder_behind(&link))?.root;
+            // What is no level is changed by no save.
+            if is_level(&root)
+                && !own.is_at(&root)
+                && let Ok(facts) = rustix::fs::stat(&root)
+            {
+                self.0.insert((facts.st_dev, facts.st_ino), root);
+            }
+        }
+        Ok(self.0.len() > before)
+    }
+
+    /// The state of each; none where changes of one count that are not carried out yet.
+    fn states(&self) -> Result<Option<Vec<(Folder, State)>>> {
+        let mut states = Vec::with_capacity(self.0.len());
+        for root in self.0.values() {
+            let folder = Folder::open(root)?;
+            let state = State::of(&folder);
+            if state.is_changing(&folder) {
+                return Ok(None);
+            }
+            states.push((folder, state));
+        }
+        Ok(Some(states))
+    }
+}
+
+/// The folder to which a link leads, or in which the file is to which it does: that may be away for a moment.
+fn folder_behind(link: &Path) -> PathBuf {
+    const MOST: usize = 40;
+    let mut at = link.to_path_buf();
+    for _ in 0..MOST {
+        match at.read_link() {
+            Ok(target) => at = at.parent().unwrap_or(Path::new("/")).join(target),
+            Err(_) => break,
+        }
+    }
+    if !at.is_dir() {
+        at.pop();
+    }
+    at.canonicalize().unwrap_or(at)
+}
+
+/// Calls `read` with the folder `path` as it was at one moment, and so are those to which links in it lead. It may be called
+/// several times, while others write.
 ///
 /// # Errors
 /// There is no such folder, what was interrupted in it cannot be understood, or what `read` says.
 pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Result<R> {
+    let mut beyond = Beyond::default();
     for _ in 0..ATTEMPTS {
         let folder = Folder::open(path).inspect_err(|_| transaction::clean_beside(path))?;
         if !folder.has(COMMITTED) && folder.has(STAGING) {
@@ -190,16 +263,49 @@ pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Res
             }
         }
         let state = State::of(&folder);
-        // Without metadata nothing would tell of changes.
-        if state.meta.is_none() || state.committed.is_some() || folder.has(COMMITTED) {
+        if state.is_changing(&folder) {
             break;
         }
-        let found = read(&View::plain(&folder));
-        if state.holds(&folder) {
+        let Some(others) = beyond.states()? else {
+            break;
+        };
+        let view = View::plain(&folder);
+        let found = read(&view);
+        let holds = state.holds(&folder)
+            && others
+                .iter()
+                .all(|(folder, state)| state.holds(folder) && folder.is_at(&folder.path));
+        // What is behind links that were not known was not looked at before.
+        if !beyond.add(view.links(), &folder)? && holds {
             return found;
         }
     }
-    let locked = Locked::wait(path)?;
-    let view = recovered(&locked)?;
-    read(&view)
+    wait_and_read(path, &mut beyond, read)
+}
+
+/// The same, with the locks that keep others from writing meanwhile.
+fn wait_and_read<R>(path: &Path, beyond: &mut Beyond, read: impl Fn(&View<'_>) -> Result<R>) -> Result<R> {
+    for _ in 0..ATTEMPTS {
+        let own = rustix::fs::stat(path).map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        beyond.0.remove(&own);
+        // All who wait for several locks do so in one order.
+        let (before, after): (Vec<_>, Vec<_>) = beyond.0.iter().partition(|(number, _)| **number < own);
+        let wait = |roots: Vec<(_, &PathBuf)>| -> Result<Vec<Locked>> {
+            roots.into_iter().map(|(_, root)| Locked::wait(root)).collect()
+        };
+        let before = wait(before)?;
+        let locked = Locked::wait(path)?;
+        let after = wait(after)?;
+        for other in before.iter().chain(&after) {
+            if recovered(other)?.is_pending() {
+                transaction::carry_out_again(other)?;
+            }
+        }
+        let view = recovered(&locked)?;
+        let found = read(&view);
+        if !beyond.add(view.links(), &locked)? {
+            return found;
+        }
+    }
+    Err(Error::Busy { path: path.into() })
 }

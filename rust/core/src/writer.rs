@@ -12,7 +12,7 @@ use rustix::fs::{Mode as Permissions, OFlags};
 
 use crate::balance::runs_under;
 use crate::folder::Folder;
-use crate::memmap::{self, Map, Mode};
+use crate::memmap::{self, Map, Mode, Space};
 use crate::turn::Turn;
 use crate::{Error, Result, schedule};
 
@@ -29,8 +29,8 @@ pub enum Source<'a> {
     Bytes(&'a [u8]),
     /// Bytes that were made for it.
     Owned(Vec<u8>),
-    /// That many zero bytes, with their space reserved.
-    Zeros(u64),
+    /// That many zero bytes.
+    Zeros(u64, Space),
 }
 
 impl Source<'_> {
@@ -40,7 +40,7 @@ impl Source<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Owned(bytes) => bytes.len() as u64,
-            Self::Zeros(bytes) => *bytes,
+            Self::Zeros(bytes, _) => *bytes,
         }
     }
 
@@ -76,23 +76,19 @@ pub(crate) struct Writer<'a> {
 impl Writer<'_> {
     /// Writes all files under their `names`, in parallel. The maps are in the order of the files.
     pub(crate) fn write_all(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
-        let maps = schedule::map(&batches(writes), 1, |batch| {
-            self.write(&names[batch.clone()], &writes[batch.clone()])
+        let mut maps = schedule::map_runs(&batches(writes), |batch| {
+            self.write(&names[batch.clone()], &writes[batch])
         })?;
-        let mut maps: Vec<Option<Map>> = maps.into_iter().flatten().collect();
         memmap::tie(maps.iter_mut().flatten());
         Ok(maps)
     }
 
-    /// Writes a batch of files.
-    pub(crate) fn write(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
+    /// Writes a batch of files, from the first on as many as descriptors are free.
+    fn write(self, names: &[String], writes: &[Write<'_>]) -> Result<Vec<Option<Map>>> {
         let files: Vec<File> = {
             let _turn = CREATING.take();
-            names
-                .iter()
-                .zip(writes)
-                .map(|(name, write)| self.create(name, write))
-                .collect::<Result<_>>()?
+            let files: Vec<_> = names.iter().zip(writes).collect();
+            schedule::as_many_as_open(&files, |(name, write)| self.create(name, write))?
         };
         for (file, write) in files.iter().zip(writes) {
             self.fill(file, write).map_err(|error| at_key(error, write))?;
@@ -130,7 +126,7 @@ impl Writer<'_> {
         match &write.source {
             Source::Bytes(bytes) => file.write_all(bytes).map_err(fail)?,
             Source::Owned(bytes) => file.write_all(bytes).map_err(fail)?,
-            Source::Zeros(bytes) => memmap::reserve(file, &self.place(write), *bytes)?,
+            Source::Zeros(bytes, space) => space.take(file, &self.place(write), *bytes)?,
         }
         if self.durable {
             file.sync_all().map_err(fail)?;
@@ -149,14 +145,9 @@ fn at_key(error: Error, write: &Write<'_>) -> Error {
 
 /// Cuts the files into runs that are few enough to be open at once, and small enough to be dealt to threads.
 fn batches(writes: &[Write<'_>]) -> Vec<Range<usize>> {
-    let most = schedule::open_files();
     let sizes: Vec<u64> = writes.iter().map(|write| write.source.len()).collect();
-    let cut = |run: Range<usize>| {
-        let end = run.end;
-        run.step_by(most).map(move |start| start..end.min(start + most))
-    };
     runs_under(&sizes, BATCH_BYTES)
         .into_iter()
-        .flat_map(cut)
+        .flat_map(schedule::runs)
         .collect()
 }

@@ -1,42 +1,18 @@
 //! Saving and reading folders, with what is broken, hostile or interrupted.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{
-    Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, add_leaf, save,
-};
+use tensordict_core::file::{Origin, SaveOptions, SavePlan, add_leaf, save};
 use tensordict_core::memmap::FileId;
-use tensordict_core::metadata::{Metadata, Naming};
-use tensordict_core::reader::{Found, ReadOptions, Tree, read};
-use tensordict_core::schema::{DType, LeafSchema};
+use tensordict_core::metadata::Naming;
+use tensordict_core::reader::{Found, Tree};
 
-fn level(parent: Option<usize>, key: &str, after: usize) -> SaveLevel<'_> {
-    SaveLevel {
-        parent,
-        key: key.into(),
-        kind: "TensorDict".into(),
-        meta: Metadata::plain(vec![2]),
-        after,
-        files: Vec::new(),
-    }
-}
-
-fn leaf<'a>(level: usize, key: &'a str, bytes: &'a [u8]) -> SaveLeaf<'a> {
-    SaveLeaf {
-        level,
-        key: key.into(),
-        schema: LeafSchema {
-            dtype: DType::U8,
-            shape: vec![2, bytes.len() as u64 / 2],
-        },
-        source: Source::Bytes(bytes),
-        origin: None,
-        says: Says::Schema,
-    }
-}
+use common::*;
 
 fn origin(path: &Path) -> Origin {
     Origin {
@@ -52,17 +28,6 @@ fn sample<'a>(a: &'a [u8], b: &'a [u8]) -> SavePlan<'a> {
         levels: vec![level(None, "", 0), level(Some(0), "n", 1)],
         leaves: vec![leaf(0, "a", a), leaf(1, "b", b), leaf(0, "c", b"cc")],
     }
-}
-
-const OPTIONS: SaveOptions = SaveOptions {
-    naming: Naming::Robust,
-    copy_existing: false,
-    replace: true,
-    durable: false,
-};
-
-fn load(path: &Path) -> Result<Tree, Error> {
-    read(path, "", ReadOptions::default())
 }
 
 fn text(tree: &Tree) -> String {
@@ -87,23 +52,6 @@ fn text(tree: &Tree) -> String {
         fields.collect::<Vec<_>>().join(",")
     }
     level(tree, 0)
-}
-
-fn files(path: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![path.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for item in fs::read_dir(folder).unwrap() {
-            let item = item.unwrap().path();
-            if item.is_dir() {
-                folders.push(item);
-            } else {
-                found.push(item.strip_prefix(path).unwrap().to_str().unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 #[test]

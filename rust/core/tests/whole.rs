@@ -1,60 +1,19 @@
 //! Folders as one whole: changes that cannot be finished, that are interrupted, and that are made below another level.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tensordict_core::Error;
-use tensordict_core::file::{
-    SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, add_leaf, replace_level, save,
-};
+use tensordict_core::file::{SaveLeaf, SaveOptions, SavePlan, add_leaf, replace_level, save};
 use tensordict_core::metadata::{Metadata, Naming};
-use tensordict_core::reader::{ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};
 
-const OPTIONS: SaveOptions = SaveOptions {
-    naming: Naming::Robust,
-    copy_existing: false,
-    replace: true,
-    durable: false,
-};
-
-fn level<'a>(parent: Option<usize>, key: &'a str, after: usize, text: Option<&str>) -> SaveLevel<'a> {
-    SaveLevel {
-        parent,
-        key: key.into(),
-        kind: "TensorDict".into(),
-        meta: match text {
-            Some(text) => Metadata::parse(text.as_bytes(), Path::new("text")).unwrap(),
-            None => Metadata::plain(vec![2]),
-        },
-        after,
-        files: Vec::new(),
-    }
-}
-
-fn leaf<'a>(level: usize, key: &'a str, bytes: &'a [u8]) -> SaveLeaf<'a> {
-    SaveLeaf {
-        level,
-        key: key.into(),
-        schema: LeafSchema {
-            dtype: DType::U8,
-            shape: vec![2, bytes.len() as u64 / 2],
-        },
-        source: Source::Bytes(bytes),
-        origin: None,
-        says: Says::Schema,
-    }
-}
-
-/// `{"a": bytes, "n": {"b": bytes}}`
-fn plain(bytes: &[u8]) -> SavePlan<'_> {
-    SavePlan {
-        levels: vec![level(None, "", 0, None), level(Some(0), "n", 1, None)],
-        leaves: vec![leaf(0, "a", bytes), leaf(1, "b", bytes)],
-    }
-}
+use common::*;
 
 /// `{"s": a stack of so many {"b": bytes}, "o": an object with a file beside it}`
 fn stack(members: &[&'static str], bytes: &'static [u8], object: &str) -> SavePlan<'static> {
@@ -65,44 +24,19 @@ fn stack(members: &[&'static str], bytes: &'static [u8], object: &str) -> SavePl
     let listed = listed.concat();
     let mut plan = SavePlan {
         levels: vec![
-            level(None, "", 0, None),
-            level(Some(0), "s", 0, Some(&format!(r#"{{{listed}"_type": "Stack"}}"#))),
+            level(None, "", 0),
+            described(Some(0), "s", 0, &format!(r#"{{{listed}"_type": "Stack"}}"#)),
         ],
         leaves: Vec::new(),
     };
     for (number, name) in members.iter().copied().enumerate() {
-        plan.levels.push(level(Some(1), name, number, None));
+        plan.levels.push(level(Some(1), name, number));
         plan.leaves.push(leaf(number + 2, "b", bytes));
     }
-    let mut holder = level(Some(0), "o", members.len(), Some(object));
+    let mut holder = described(Some(0), "o", members.len(), object);
     holder.files.push(("other.pickle".into(), bytes.to_vec()));
     plan.levels.push(holder);
     plan
-}
-
-fn load(path: &Path) -> Result<Tree, Error> {
-    read(path, "", ReadOptions::default())
-}
-
-fn files(path: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![path.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for item in fs::read_dir(folder).unwrap() {
-            let item = item.unwrap().path();
-            found.push(item.strip_prefix(path).unwrap().to_str().unwrap().to_owned());
-            if item.is_dir() {
-                folders.push(item);
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn lengths(tree: &Tree) -> Vec<usize> {
-    let length = |leaf: &tensordict_core::reader::Leaf| leaf.map.as_ref().unwrap().len();
-    tree.leaves.iter().map(length).collect()
 }
 
 #[test]
@@ -110,7 +44,7 @@ fn a_name_that_no_file_can_have_is_refused_before_anything_changes() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     save(&path, &plain(b"aa"), OPTIONS).unwrap();
-    let before = files(&path);
+    let before = everything(&path);
     let long = "x".repeat(250);
     let longer = "x".repeat(256);
     for (leaf_key, level_key) in [(long.as_str(), "m"), ("z", longer.as_str())] {
@@ -119,18 +53,12 @@ fn a_name_that_no_file_can_have_is_refused_before_anything_changes() {
         plan.leaves[1].key = leaf_key.into();
         let error = save(&path, &plan, OPTIONS).unwrap_err();
         assert!(!matches!(error, Error::Unfinished { .. }), "{error}");
-        assert_eq!(files(&path), before);
+        assert_eq!(everything(&path), before);
         assert_eq!(lengths(&load(&path).unwrap()), [2, 2]);
     }
-    let error = add_leaf(
-        &path,
-        &[level(None, "", 0, None)],
-        &leaf(0, &long, b"zz"),
-        OPTIONS,
-    )
-    .unwrap_err();
+    let error = add_leaf(&path, &[level(None, "", 0)], &leaf(0, &long, b"zz"), OPTIONS).unwrap_err();
     assert!(matches!(error, Error::Key { key, .. } if key == [long.clone()]));
-    assert_eq!(files(&path), before);
+    assert_eq!(everything(&path), before);
     save(&path, &plain(b"cccc"), OPTIONS).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [4, 4]);
 }
@@ -163,7 +91,7 @@ fn a_change_that_cannot_be_finished_is_read_as_if_it_were_and_the_next_takes_its
         assert_eq!(tree.levels.len(), 1);
     }
     // A part cannot be added, as long as it is so; the whole can be replaced by what keeps out of the way.
-    let levels = [level(None, "", 0, None)];
+    let levels = [level(None, "", 0)];
     assert!(matches!(
         add_leaf(&path, &levels, &leaf(0, "z", b"zz"), OPTIONS),
         Err(Error::Io { path: named, .. }) if named.ends_with("a.memmap")
@@ -181,7 +109,7 @@ fn a_change_that_cannot_be_finished_is_read_as_if_it_were_and_the_next_takes_its
         "n/meta.json",
         "q.memmap",
     ];
-    assert_eq!(files(&path), left);
+    assert_eq!(everything(&path), left);
 }
 
 #[test]
@@ -195,7 +123,7 @@ fn a_change_that_is_in_the_way_again_is_refused_and_the_committed_one_stays() {
     assert_eq!(lengths(&load(&path).unwrap()), [6]);
     fs::remove_dir_all(path.join("a.memmap")).unwrap();
     assert_eq!(lengths(&load(&path).unwrap()), [6]);
-    assert_eq!(files(&path), ["a.memmap", "meta.json"]);
+    assert_eq!(everything(&path), ["a.memmap", "meta.json"]);
 }
 
 #[test]
@@ -204,7 +132,7 @@ fn what_a_killed_writer_put_in_place_goes_unless_its_change_counts() {
     let path = top.path().join("t");
     for step in 0..3 {
         save(&path, &plain(b"aa"), OPTIONS).unwrap();
-        let before = files(&path);
+        let before = everything(&path);
         let staging = path.join(".tensordict-staging");
         fs::create_dir(&staging).unwrap();
         let tried = r#"{"folders": ["m"], "files": [["0", "m/x.memmap"], ["1", "z.memmap"]]}"#;
@@ -225,13 +153,13 @@ fn what_a_killed_writer_put_in_place_goes_unless_its_change_counts() {
         if step > 0 {
             fs::remove_file(path.join("z.memmap")).unwrap();
         }
-        assert_eq!(files(&path), before);
+        assert_eq!(everything(&path), before);
     }
     let staging = path.join(".tensordict-staging");
-    fs::create_dir(&staging).unwrap();
     symlink(top.path(), path.join("link")).unwrap();
     fs::write(top.path().join("victim"), b"mine").unwrap();
     for victim in ["link/victim", "../victim"] {
+        fs::create_dir(&staging).unwrap();
         fs::write(
             staging.join("tried.json"),
             format!(r#"{{"folders": [], "files": [["0", "{victim}"]]}}"#),
@@ -258,7 +186,7 @@ fn members_and_files_of_other_levels_come_and_go_with_the_whole() {
     assert!(!path.join("s/1").exists() && !path.join("s/2").exists());
     save(&path, &plain(b"cc"), OPTIONS).unwrap();
     assert_eq!(
-        files(&path),
+        everything(&path),
         ["a.memmap", "meta.json", "n", "n/b.memmap", "n/meta.json"]
     );
 }
@@ -294,7 +222,7 @@ fn a_level_of_another_is_changed_and_read_through_the_whole() {
     let before = root(&path);
     add_leaf(
         &path.join("n"),
-        &[level(None, "", 0, None)],
+        &[level(None, "", 0)],
         &leaf(0, "z", b"zzzz"),
         OPTIONS,
     )
@@ -365,8 +293,8 @@ fn a_leaf_that_does_not_fit_what_is_there_by_now_is_refused() {
     let top = tempfile::tempdir().unwrap();
     let path = top.path().join("t");
     save(&path, &plain(b"aa"), OPTIONS).unwrap();
-    let before = files(&path);
-    let root = || level(None, "", 0, None);
+    let before = everything(&path);
+    let root = || level(None, "", 0);
     let three = SaveLeaf {
         schema: LeafSchema {
             dtype: DType::U8,
@@ -380,7 +308,7 @@ fn a_leaf_that_does_not_fit_what_is_there_by_now_is_refused() {
     ));
     for (levels, leaf) in [
         (vec![root()], leaf(0, "n", b"zz")),
-        (vec![root(), level(Some(0), "a", 0, None)], leaf(1, "z", b"zz")),
+        (vec![root(), level(Some(0), "a", 0)], leaf(1, "z", b"zz")),
     ] {
         assert!(matches!(
             add_leaf(&path, &levels, &leaf, OPTIONS),
@@ -397,7 +325,7 @@ fn a_leaf_that_does_not_fit_what_is_there_by_now_is_refused() {
     ));
     let meta = Metadata::parse(br#"{"_type": "Object"}"#, Path::new("text")).unwrap();
     assert!(replace_level(&path.join("n"), &meta, &[]).is_err());
-    assert_eq!(files(&path), before);
+    assert_eq!(everything(&path), before);
 }
 
 #[test]
@@ -412,7 +340,7 @@ fn levels_are_found_by_either_spelling() {
         let mut plan = plain(b"aa");
         plan.levels[1].key = "n e".into();
         save(&path, &plan, options(saved)).unwrap();
-        let levels = [level(None, "", 0, None), level(Some(0), "n e", 0, None)];
+        let levels = [level(None, "", 0), level(Some(0), "n e", 0)];
         add_leaf(&path, &levels, &leaf(1, "z", b"zz"), options(added)).unwrap();
         assert_eq!(lengths(&load(&path).unwrap()), [2, 2, 2]);
         assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
@@ -428,10 +356,8 @@ fn a_link_where_a_new_folder_is_made_is_not_followed() {
     symlink(&home, top.path().join(".new.tensordict-staging")).unwrap();
     let path = top.path().join("new");
     assert!(load(&path).is_err());
-    assert!(matches!(
-        save(&path, &plain(b"aa"), OPTIONS),
-        Err(Error::LinkedFolder { .. })
-    ));
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
+    assert_eq!(everything(&home), ["thesis"]);
     assert_eq!(fs::read(home.join("thesis")).unwrap(), b"mine");
     // Nor is a folder of ours mistaken for one of a writer that was killed.
     assert!(save(&top.path().join(".x.tensordict-staging"), &plain(b"aa"), OPTIONS).is_err());
@@ -451,4 +377,340 @@ fn a_level_may_have_fewer_batch_dimensions_than_the_one_it_is_in() {
     tree.levels[1].meta = Metadata::plain(Vec::new());
     save(&path, &tree, OPTIONS).unwrap();
     assert_eq!(load(&path).unwrap().levels[1].meta.shape, Some(Vec::new()));
+}
+
+/// What another program, or a power cut, can leave in the place of a folder of ours.
+const STRANGE: [&str; 12] = [
+    "file", "link", "dangling", "socket", "empty", "cut", "garbage", "type", "outside", "folder", "loop",
+    "linked",
+];
+
+fn leave(path: &Path, name: &str, list: &str, what: &str) {
+    let place = path.join(name);
+    let elsewhere = path.with_file_name("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::write(elsewhere.join("victim"), "mine").unwrap();
+    match what {
+        "file" => return fs::write(&place, "theirs").unwrap(),
+        "link" => {
+            let content =
+                r#"{"remove_files": ["a.memmap"], "remove_folders": [], "make_folders": [], "rename": []}"#;
+            fs::write(elsewhere.join(list), content).unwrap();
+            return symlink(&elsewhere, &place).unwrap();
+        }
+        "dangling" => return symlink("nowhere", &place).unwrap(),
+        "socket" => return drop(std::os::unix::net::UnixListener::bind(&place).unwrap()),
+        _ => fs::create_dir(&place).unwrap(),
+    }
+    fs::write(place.join("unknown"), "theirs").unwrap();
+    fs::create_dir_all(place.join("deep/er")).unwrap();
+    let file = place.join(list);
+    let outside = r#"{"remove_files": ["../elsewhere/victim"], "remove_folders": [], "make_folders": [], "rename": [],
+        "folders": [], "files": [["0", "../elsewhere/victim"]]}"#;
+    match what {
+        "empty" => fs::write(file, "").unwrap(),
+        "cut" => fs::write(file, r#"{"remove_files": ["a.mem"#).unwrap(),
+        "garbage" => fs::write(file, [0, 255, 7]).unwrap(),
+        "type" => fs::write(file, r#"{"remove_files": 3, "folders": {}}"#).unwrap(),
+        "outside" => fs::write(file, outside).unwrap(),
+        "folder" => fs::create_dir(file).unwrap(),
+        "loop" => symlink(list, file).unwrap(),
+        _ => {
+            symlink(&elsewhere, path.join("way")).unwrap();
+            fs::write(file, outside.replace("../elsewhere", "way")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_others_left_in_the_place_of_our_folders_blocks_nothing_for_good() {
+    for (name, list) in [
+        (".tensordict-committed", "journal.json"),
+        (".tensordict-staging", "tried.json"),
+    ] {
+        for what in STRANGE {
+            let top = tempfile::tempdir().unwrap();
+            let path = top.path().join("t");
+            let said = format!("{name} {what}");
+            save(&path, &plain(b"aa"), OPTIONS).unwrap();
+            leave(&path, name, list, what);
+            // Nothing of ours is in what is no folder, and what is staged does not count.
+            let is_damaged =
+                list == "journal.json" && !["file", "link", "dangling", "socket"].contains(&what);
+            match load(&path) {
+                Err(Error::Damaged { path: named, .. }) if is_damaged => assert_eq!(named, path.join(name)),
+                found => assert_eq!(lengths(&found.unwrap()), [2, 2], "{said}"),
+            }
+            // A part cannot take the place of what is not known.
+            let levels = [level(None, "", 0)];
+            match add_leaf(&path, &levels, &leaf(0, "z", b"zz"), OPTIONS) {
+                Err(Error::Damaged { .. }) if is_damaged => {}
+                done => drop(done.unwrap()),
+            }
+            if is_damaged {
+                assert!(matches!(
+                    save(&path.join("n"), &plain(b"zz"), OPTIONS),
+                    Err(Error::Damaged { .. })
+                ));
+            }
+            save(&path, &plain(b"bbbb"), OPTIONS).unwrap();
+            assert_eq!(lengths(&load(&path).unwrap()), [4, 4], "{said}");
+            let mut left = everything(&path);
+            left.retain(|place| place != "way");
+            assert_eq!(
+                left,
+                ["a.memmap", "meta.json", "n", "n/b.memmap", "n/meta.json"],
+                "{said}"
+            );
+            assert_eq!(fs::read(top.path().join("elsewhere/victim")).unwrap(), b"mine");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_folder_beside_a_new_one_is_removed() {
+    let top = tempfile::tempdir().unwrap();
+    let elsewhere = top.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("victim"), "mine").unwrap();
+    let beside = top.path().join(".t.tensordict-staging");
+    for what in ["file", "link", "dangling"] {
+        match what {
+            "file" => fs::write(&beside, "theirs").unwrap(),
+            "link" => symlink(&elsewhere, &beside).unwrap(),
+            _ => symlink("nowhere", &beside).unwrap(),
+        }
+        let path = top.path().join("t");
+        assert!(load(&path).is_err());
+        save(&path, &plain(b"aa"), OPTIONS).unwrap();
+        assert_eq!(lengths(&load(&path).unwrap()), [2, 2]);
+        assert!(beside.symlink_metadata().is_err());
+        fs::remove_dir_all(&path).unwrap();
+    }
+    assert_eq!(fs::read(elsewhere.join("victim")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_save_of_a_level_keeps_what_is_committed_in_the_whole() {
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("t");
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
+    let meta = fs::read(path.join("meta.json")).unwrap();
+    fs::remove_file(path.join("a.memmap")).unwrap();
+    stuck(&path);
+    fs::write(path.join(".tensordict-committed/1"), meta).unwrap();
+    fs::write(path.join(".tensordict-committed/0"), b"AA").unwrap();
+    let journal = r#"{"remove_files": [], "remove_folders": [], "make_folders": [], "rename": [["0", "a.memmap"], ["1", "meta.json"]]}"#;
+    fs::write(path.join(".tensordict-committed/journal.json"), journal).unwrap();
+    assert_eq!(lengths(&load(&path).unwrap()), [2, 2]);
+    let part = SavePlan {
+        levels: vec![level(None, "", 0)],
+        leaves: vec![leaf(0, "b", b"bbbb")],
+    };
+    assert!(matches!(
+        save(&path.join("n"), &part, OPTIONS),
+        Err(Error::Io { path: named, .. }) if named.ends_with("a.memmap")
+    ));
+    assert_eq!(lengths(&load(&path).unwrap()), [2, 2]);
+    fs::remove_dir_all(path.join("a.memmap")).unwrap();
+    save(&path.join("n"), &part, OPTIONS).unwrap();
+    assert_eq!(lengths(&load(&path).unwrap()), [2, 4]);
+    assert_eq!(fs::read(path.join("a.memmap")).unwrap(), b"AA");
+}
+
+#[test]
+fn metadata_of_other_programs_makes_no_whole() {
+    let top = tempfile::tempdir().unwrap();
+    let class = "<class 'tensordict._lazy.LazyStackedTensorDict'>";
+    for (text, name, is_whole) in [
+        (r#"{"_type": "run"}"#.to_owned(), "0", false),
+        (r#"{"_type": "run", "0": {"type": "x"}}"#.to_owned(), "0", false),
+        (
+            r#"{"_type": "<class 'int'>", "stack_dim": 0}"#.to_owned(),
+            "0",
+            false,
+        ),
+        (r#"{"_type": "<class 'my.Run'>"}"#.to_owned(), "0", false),
+        (r#"{"_type": "run"}"#.to_owned(), "_tensordict", false),
+        (r#"{"0": {"type": "x"}}"#.to_owned(), "0", false),
+        (r#"{"_type": ["x"], "0": {}}"#.to_owned(), "0", false),
+        (format!(r#"{{"_type": "{class}", "stack_dim": 0}}"#), "0", true),
+        (format!(r#"{{"_type": "{class}", "stack_dim": 0}}"#), "x", false),
+        (
+            format!(r#"{{"_type": "{class}", "0": {{"type": "T"}}}}"#),
+            "0",
+            true,
+        ),
+        (
+            r#"{"_type": "<class '__main__.C'>"}"#.to_owned(),
+            "_tensordict",
+            true,
+        ),
+    ] {
+        let path = top.path().join("t");
+        save(&path.join(name), &plain(b"aa"), OPTIONS).unwrap();
+        fs::write(path.join("meta.json"), &text).unwrap();
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(path.join("meta.json")).unwrap());
+        let before = inode();
+        add_leaf(
+            &path.join(name),
+            &[level(None, "", 0)],
+            &leaf(0, "z", b"zz"),
+            OPTIONS,
+        )
+        .unwrap();
+        // What belongs to a whole is changed in it, and its metadata is written again.
+        assert_eq!(inode() != before, is_whole, "{text} {name}");
+        assert_eq!(fs::read(path.join("meta.json")).unwrap(), text.as_bytes());
+        fs::remove_dir_all(&path).unwrap();
+    }
+}
+
+/// A set whose level `n` is a link, and the folder of the set that is behind it.
+fn linked(top: &Path, how: &str) -> std::path::PathBuf {
+    let other = top.join("other");
+    save(&other, &plain(b"xx"), OPTIONS).unwrap();
+    let path = top.join("t");
+    save(&path, &plain(b"aa"), OPTIONS).unwrap();
+    fs::remove_dir_all(path.join("n")).unwrap();
+    match how {
+        "set" => symlink(&other, path.join("n")).unwrap(),
+        "level" => symlink("../other/n", path.join("n")).unwrap(),
+        "chain" => {
+            symlink("other", top.join("between")).unwrap();
+            symlink(top.join("between/n"), path.join("n")).unwrap();
+        }
+        _ => {
+            fs::create_dir(path.join("n")).unwrap();
+            fs::copy(other.join("n/meta.json"), path.join("n/meta.json")).unwrap();
+            symlink("../../other/n/b.memmap", path.join("n/b.memmap")).unwrap();
+        }
+    }
+    other
+}
+
+#[test]
+fn what_is_committed_behind_a_link_counts() {
+    for how in ["set", "level", "chain", "leaf"] {
+        let top = tempfile::tempdir().unwrap();
+        let other = linked(top.path(), how);
+        let path = top.path().join("t");
+        let before = lengths(&load(&path).unwrap()).len();
+        let committed = other.join(".tensordict-committed");
+        let commit = |journal: &str| {
+            fs::create_dir(&committed).unwrap();
+            fs::write(committed.join("0"), b"YY").unwrap();
+            fs::write(committed.join("journal.json"), journal).unwrap();
+        };
+        fs::remove_file(other.join("n/b.memmap")).unwrap();
+        commit(
+            r#"{"remove_files": [], "remove_folders": [], "make_folders": [], "rename": [["0", "n/b.memmap"]]}"#,
+        );
+        assert_eq!(lengths(&load(&path).unwrap()), vec![2; before], "{how}");
+        assert!(!committed.exists());
+        assert_eq!(fs::read(other.join("n/b.memmap")).unwrap(), b"YY");
+        commit("{");
+        assert!(
+            matches!(load(&path), Err(Error::Damaged { path, .. }) if path == fs::canonicalize(&committed).unwrap())
+        );
+        fs::remove_dir_all(&committed).unwrap();
+        fs::create_dir_all(other.join("a.memmap/taken")).unwrap_err();
+        fs::remove_file(other.join("a.memmap")).unwrap();
+        fs::create_dir_all(other.join("a.memmap/taken")).unwrap();
+        commit(
+            r#"{"remove_files": [], "remove_folders": [], "make_folders": [], "rename": [["0", "a.memmap"]]}"#,
+        );
+        assert!(matches!(load(&path), Err(Error::Io { path, .. }) if path.ends_with("other/a.memmap")));
+    }
+}
+
+#[test]
+fn a_load_is_of_one_save_also_behind_links() {
+    for how in ["set", "level", "chain"] {
+        let top = tempfile::tempdir().unwrap();
+        let other = linked(top.path(), how);
+        let path = top.path().join("t");
+        let many = |size: usize| SavePlan {
+            levels: vec![level(None, "", 0), level(Some(0), "n", 0)],
+            leaves: ["p", "q", "r", "s"]
+                .into_iter()
+                .map(|key| leaf(1, key, &b"xxxxxx"[..size]))
+                .collect(),
+        };
+        save(&other, &many(2), OPTIONS).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..150 {
+                    save(&other, &many(2 + 2 * (turn % 3)), OPTIONS).unwrap();
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            let mut loads = 0;
+            while !done.load(Ordering::Relaxed) || loads < 20 {
+                let tree = load(&path).unwrap();
+                let of_other: Vec<usize> = lengths(&tree)[1..].to_vec();
+                assert_eq!(of_other, vec![of_other[0]; 4]);
+                loads += 1;
+            }
+        });
+    }
+}
+
+#[test]
+fn links_to_each_other_are_waited_for_in_one_order() {
+    let top = tempfile::tempdir().unwrap();
+    let sets = ["one", "two"].map(|name| top.path().join(name));
+    for (number, path) in sets.iter().enumerate() {
+        save(path, &plain(b"aa"), OPTIONS).unwrap();
+        save(&top.path().join(format!("kept{number}")), &plain(b"aa"), OPTIONS).unwrap();
+    }
+    for (path, other) in [(&sets[0], &sets[1]), (&sets[1], &sets[0])] {
+        fs::remove_dir_all(path.join("n")).unwrap();
+        fs::create_dir(path.join("m")).unwrap();
+        fs::write(
+            path.join("m/meta.json"),
+            fs::read(top.path().join("kept0/n/meta.json")).unwrap(),
+        )
+        .unwrap();
+        fs::copy(top.path().join("kept0/n/b.memmap"), path.join("m/b.memmap")).unwrap();
+        symlink(other.join("m"), path.join("n")).unwrap();
+        let meta = fs::read_to_string(path.join("meta.json")).unwrap();
+        let meta = meta.replacen('{', r#"{"m":{"type":"TensorDict"},"#, 1);
+        fs::write(path.join("meta.json"), meta).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for path in &sets {
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let levels = [level(None, "", 0)];
+                    add_leaf(path, &levels, &leaf(0, "z", b"zz"), OPTIONS).unwrap();
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        load(path).unwrap();
+                    }
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_behind_a_link_stays_when_the_level_goes() {
+    let top = tempfile::tempdir().unwrap();
+    let other = linked(top.path(), "set");
+    let before = everything(&other);
+    let path = top.path().join("t");
+    let plan = SavePlan {
+        levels: vec![level(None, "", 0)],
+        leaves: vec![leaf(0, "a", b"AAAA")],
+    };
+    assert!(save(&path, &plain(b"cc"), OPTIONS).is_err());
+    save(&path, &plan, OPTIONS).unwrap();
+    assert_eq!(lengths(&load(&path).unwrap()), [4]);
+    assert_eq!(everything(&other), before);
+    assert_eq!(everything(&path), ["a.memmap", "meta.json", "n"]);
 }

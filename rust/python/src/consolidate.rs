@@ -8,15 +8,17 @@ use std::path::PathBuf;
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 use tensordict_core::consolidated::{self, Pack};
 use tensordict_core::layout::Layout;
+use tensordict_core::memmap;
 use tensordict_core::rows;
 
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor::{Code, Like, Seen, Session, TensorView, read};
+use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -80,6 +82,24 @@ enum Stop {
     /// One is not what it was, or is read in another way only.
     Other,
     Failed(tensordict_core::Error),
+    /// The file that the leaf of this number is mapped from has lost its end.
+    Cut(usize),
+}
+
+/// From so many bytes on it costs nothing to look whether memory is still there, whatever it is.
+const WORTH_A_LOOK: usize = 256 << 10;
+
+/// Whether to read a leaf would be a fault. Small leaves of the type `Tensor` itself, which are hardly ever mapped files, are
+/// not looked at.
+fn is_cut(object: &Bound<'_, PyAny>, view: &TensorView<'_>) -> bool {
+    let bytes = view.bytes();
+    (bytes.len() >= WORTH_A_LOOK || !is_tensor(object)) && memmap::is_cut(bytes)
+}
+
+/// The error that says which file it is.
+fn file_was_cut(object: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let says = object.py().import("tensordict.memmap")?.getattr("file_was_cut")?;
+    Ok(PyErr::from_value(says.call1((object,))?))
 }
 
 impl From<tensordict_core::Error> for Stop {
@@ -92,12 +112,16 @@ impl From<tensordict_core::Error> for Stop {
 ///
 /// Nothing of Python may run from then to the end of the job, unless what is read is held.
 fn pack<'a, 'l>(
+    objects: &[Bound<'_, PyAny>],
     leaves: impl IntoIterator<Item = &'l TensorView<'l>>,
     layout: Layout,
     mut again: impl FnMut(usize) -> Option<TensorView<'a>>,
 ) -> PyResult<Option<Pack<'a>>> {
     let sources = leaves.into_iter().enumerate().map(|(number, planned)| {
         let found = again(number).ok_or(Stop::Other)?;
+        if is_cut(&objects[number], &found) {
+            return Err(Stop::Cut(number));
+        }
         if found.code() == planned.code() && found.layout().dims() == planned.layout().dims() {
             Ok(found.source()?)
         } else {
@@ -108,12 +132,14 @@ fn pack<'a, 'l>(
         Ok(pack) => Ok(Some(pack)),
         Err(Stop::Other) => Ok(None),
         Err(Stop::Failed(error)) => Err(raise(&error)),
+        Err(Stop::Cut(number)) => Err(file_was_cut(&objects[number])?),
     }
 }
 
 /// The job of copying what `held`, from [`alias`], holds.
 fn pack_held<'a, 'py>(
     session: &Session<'py>,
+    leaves: &[Bound<'py, PyAny>],
     held: &'a [Bound<'py, PyAny>],
     planned: &[TensorView<'_>],
     layout: Layout,
@@ -122,7 +148,7 @@ fn pack_held<'a, 'py>(
         return Ok(None);
     };
     let mut found = found.into_iter();
-    pack(planned, layout, |_| found.next())
+    pack(leaves, planned, layout, |_| found.next())
 }
 
 /// Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
@@ -156,16 +182,14 @@ pub(crate) fn consolidate<'py>(
                 .ok()
                 .flatten()
         };
-        if let Some(pack) = pack(&planned, layout.clone(), again)? {
+        if let Some(pack) = pack(&leaves, &planned, layout.clone(), again)? {
             let target = output.bytes();
             enter(py, 0, || pack.copy_here(target))?;
-            return Viewer::new(buffer, bytes)
-                .views(&leaves, &planned, &layout)
-                .map(Some);
+            return Viewer::new(&session, buffer, bytes)?.views(&leaves, &planned, &layout);
         }
     }
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &held, &planned, layout.clone())? else {
+    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout.clone())? else {
         return Ok(None);
     };
     let Some(mut output) = session.output(buffer.clone())? else {
@@ -173,112 +197,123 @@ pub(crate) fn consolidate<'py>(
     };
     let target = output.bytes();
     enter(py, u64::MAX, || pack.copy_to(target))?;
-    Viewer::new(buffer, bytes)
-        .views(&leaves, &planned, &layout)
-        .map(Some)
+    Viewer::new(&session, buffer, bytes)?.views(&held, &planned, &layout)
 }
 
 /// Makes views of parts of one buffer, which count changes together with it.
-struct Viewer<'py> {
+struct Viewer<'a, 'py> {
+    session: &'a Session<'py>,
     buffer: Bound<'py, PyAny>,
     bytes: u64,
     typed: Vec<(Code, Bound<'py, PyAny>)>,
+    /// The last shape, as torch wants it, and its strides.
+    shape: Option<(rows::Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
+    /// `(tensor, shape, strides, offset)` -> a tensor of the same memory, which counts changes by itself.
+    other: Option<Bound<'py, PyAny>>,
 }
 
-impl<'py> Viewer<'py> {
-    fn new(buffer: Bound<'py, PyAny>, bytes: u64) -> Self {
-        Self {
+impl<'a, 'py> Viewer<'a, 'py> {
+    fn new(session: &'a Session<'py>, buffer: Bound<'py, PyAny>, bytes: u64) -> PyResult<Self> {
+        Ok(Self {
+            other: quick_view(session.py())?,
+            session,
             buffer,
             bytes,
             typed: Vec::new(),
-        }
+            shape: None,
+        })
     }
 
-    /// The buffer, and a view for each leaf. Each is detached, so that one that is given a gradient in place gives none to
-    /// the others.
+    /// The buffer, and a view for each leaf, as `views` say; `None` where one of `leaves` has another dtype by now. Each is
+    /// detached, so that one that is given a gradient in place gives none to the others.
     fn views(
         mut self,
         leaves: &[Bound<'py, PyAny>],
         views: &[TensorView<'_>],
         layout: &Layout,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyList>)> {
-        let py = self.buffer.py();
-        let made = PyList::empty(py);
-        let detach = intern!(py, "detach");
-        while made.len() < leaves.len() {
-            let first = made.len();
-            let typed = self.typed(&leaves[first], &views[first])?;
-            let start = layout.places[first].0;
-            for part in parts(&typed, &views[first], start, alike(views, layout, first))? {
-                made.append(part.call_method0(detach)?)?;
-            }
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyList>)>> {
+        let made = PyList::empty(self.buffer.py());
+        for ((leaf, view), (start, _)) in leaves.iter().zip(views).zip(&layout.places) {
+            let Some(number) = self.typed(leaf, view)? else {
+                return Ok(None);
+            };
+            made.append(self.view(number, view, *start)?)?;
         }
-        Ok((self.buffer, made))
+        Ok(Some((self.buffer, made)))
     }
 
-    /// All whole elements of the buffer that are of the dtype of `leaf`.
-    fn typed(&mut self, leaf: &Bound<'py, PyAny>, view: &TensorView<'_>) -> PyResult<Bound<'py, PyAny>> {
-        let known = self.typed.iter().find(|(code, _)| *code == view.code());
-        if let Some((_, typed)) = known {
-            return Ok(typed.clone());
+    /// The view of what begins at byte `start`, of the dtype of number `number`.
+    fn view(&mut self, number: usize, view: &TensorView<'_>, start: u64) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.buffer.py();
+        let layout = view.layout();
+        let (sizes, strides) = self.dims(layout.dims())?;
+        let offset = if layout.bytes() == 0 {
+            0
+        } else {
+            start / layout.item() as u64
+        };
+        let typed = &self.typed[number].1;
+        let detach = intern!(py, "detach");
+        let Some(other) = &self.other else {
+            let part = typed.call_method1(intern!(py, "as_strided"), (sizes, strides, offset))?;
+            return part.call_method0(detach);
+        };
+        // What is given other data goes on to count changes as before, together with the buffer. This takes half the time of
+        // a view that autograd knows and that is detached then.
+        let made = typed.call_method0(detach)?;
+        made.setattr(intern!(py, "data"), other.call1((typed, sizes, strides, offset))?)?;
+        Ok(made)
+    }
+
+    /// A shape and the strides of what is contiguous.
+    fn dims(&mut self, shape: &rows::Dims) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyTuple>)> {
+        if let Some((last, sizes, strides)) = &self.shape
+            && last == shape
+        {
+            return Ok((sizes.clone(), strides.clone()));
         }
         let py = self.buffer.py();
-        let item = view.layout().item() as u64;
+        let layout = rows::Layout::contiguous(1, shape).map_err(|error| raise(&error))?;
+        let (sizes, strides) = (PyTuple::new(py, &**shape)?, PyTuple::new(py, layout.strides())?);
+        self.shape = Some((*shape, sizes.clone(), strides.clone()));
+        Ok((sizes, strides))
+    }
+
+    /// The number of the tensor of all whole elements of the buffer that are of the dtype of `view`, which was that of `leaf`;
+    /// `None` where it is not any more, and no leaf before had it.
+    fn typed(&mut self, leaf: &Bound<'py, PyAny>, view: &TensorView<'_>) -> PyResult<Option<usize>> {
+        if let Some(number) = self.typed.iter().position(|(code, _)| *code == view.code()) {
+            return Ok(Some(number));
+        }
+        let py = self.buffer.py();
+        let dtype = leaf.getattr(intern!(py, "dtype"))?;
+        let item: u64 = dtype.getattr(intern!(py, "itemsize"))?.extract()?;
+        if item != view.layout().item() as u64 {
+            return Ok(None);
+        }
         let size = self.bytes / item * item;
         let whole = self.buffer.call_method1(intern!(py, "narrow"), (0, 0, size))?;
-        let typed = whole.call_method1(intern!(py, "view"), (leaf.getattr(intern!(py, "dtype"))?,))?;
-        self.typed.push((view.code(), typed.clone()));
-        Ok(typed)
+        let typed = whole.call_method1(intern!(py, "view"), (dtype,))?;
+        // Only what torch makes of the dtype tells whether it is still the one that was read.
+        let code = self.session.leaf(&typed)?.map(|found| found.code());
+        if code != Some(view.code()) {
+            return Ok(None);
+        }
+        self.typed.push((view.code(), typed));
+        Ok(Some(self.typed.len() - 1))
     }
 }
 
-/// So many views are made by one call: more would not stay in the cache until they are detached.
-const TOGETHER: usize = 128;
-
-/// How many leaves from `first` on are alike and follow one another without a gap: those of one call.
-fn alike(views: &[TensorView<'_>], layout: &Layout, first: usize) -> usize {
-    let (view, bytes) = (&views[first], layout.places[first].1);
-    let mut count = 1;
-    while bytes > 0
-        && count < TOGETHER
-        && let Some(next) = views.get(first + count)
-        && next.code() == view.code()
-        && next.layout().dims() == view.layout().dims()
-        && layout.places[first + count].0 == layout.places[first].0 + bytes * count as u64
-    {
-        count += 1;
-    }
-    count
-}
-
-/// The views of `count` alike leaves from byte `start` on: one call for all where there are several.
-fn parts<'py>(
-    typed: &Bound<'py, PyAny>,
-    view: &TensorView<'_>,
-    start: u64,
-    count: usize,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let py = typed.py();
-    let item = view.layout().item();
-    let shape = view.layout().dims();
-    let strides = rows::Layout::contiguous(1, shape).map_err(|error| raise(&error))?;
-    let (mut sizes, mut steps) = (shape.to_vec(), strides.strides().to_vec());
-    if count > 1 {
-        sizes.insert(0, count);
-        steps.insert(0, view.layout().bytes() / item);
-    }
-    let offset = if view.layout().bytes() == 0 {
-        0
-    } else {
-        start / item as u64
-    };
-    let place = (PyTuple::new(py, sizes)?, PyTuple::new(py, steps)?, offset);
-    let part = typed.call_method1(intern!(py, "as_strided"), place)?;
-    if count == 1 {
-        return Ok(vec![part]);
-    }
-    let parts = part.call_method0(intern!(py, "unbind"))?.cast_into::<PyTuple>()?;
-    Ok(parts.iter().collect())
+/// A function of torch that makes a tensor of the memory of another one, around the dispatcher; `None` where this torch has
+/// none.
+fn quick_view(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static FOUND: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let found = once(&FOUND, py, || {
+        let dynamo = py.import(intern!(py, "torch"))?.getattr("_C")?.getattr("_dynamo");
+        let found = dynamo.and_then(|dynamo| dynamo.getattr("guards")?.getattr("_reinterpret_tensor"));
+        Ok(found.ok().map(Bound::unbind))
+    })?;
+    Ok(found.as_ref().map(|found| found.bind(py).clone()))
 }
 
 /// Writes all leaves and then `text` to the file `path`, in the place of one that is there, and maps all of it. `None` where
@@ -298,7 +333,7 @@ pub(crate) fn consolidate_to_file<'py>(
         return Ok(None);
     };
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &held, &planned, layout(&planned)?)? else {
+    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout(&planned)?)? else {
         return Ok(None);
     };
     // Making a file takes long enough for others to run, however few bytes it has.

@@ -21,9 +21,16 @@ fn raise_as(error: &Error, text: String) -> PyErr {
             Some(code) => PyOSError::new_err((code, text, path.display().to_string())),
             None => PyOSError::new_err(text),
         },
-        Error::FlattenCollision { .. } | Error::KeyCollision { .. } | Error::MissingKey { .. } => {
-            PyKeyError::new_err(text)
+        Error::NoSpace { source, path, .. } => {
+            let text = format!(
+                "{text}: sparse=True, or TD_SPARSE_FILES=1 in the environment, takes space as it is written to"
+            );
+            PyOSError::new_err((source.raw_os_error(), text, path.display().to_string()))
         }
+        Error::FlattenCollision { .. }
+        | Error::KeyCollision { .. }
+        | Error::MissingKey { .. }
+        | Error::NoPart { .. } => PyKeyError::new_err(text),
         Error::Key { source, .. } => raise_as(source, text),
         Error::Missing { .. } | Error::NoMetadata { .. } => PyFileNotFoundError::new_err(text),
         Error::NoMemory { .. } => PyMemoryError::new_err(text),

@@ -39,7 +39,9 @@ mod _core {
     #[pymodule_export]
     use crate::shapes::{all_fit, all_tensors, regrouped};
     #[pymodule_export]
-    use crate::store::{Level, inherited_locks, key_file_name, load_tree, save_leaf, save_level, save_tree};
+    use crate::store::{
+        FolderMoment, Level, inherited_locks, key_file_name, load_tree, save_leaf, save_level, save_tree,
+    };
     #[pymodule_export]
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use tensordict_core::memmap::{self, FileId, Map, Mode};
+use tensordict_core::memmap::{self, FileId, Map, Mode, Space};
 
 use crate::enter::enter;
 use crate::error::raise;
@@ -113,16 +113,34 @@ pub(crate) fn map_open(path: PathBuf, bytes: u64, mode: &str, offset: Option<u64
     .map_err(|error| raise(&error))
 }
 
-/// Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`.
-#[pyfunction]
-pub(crate) fn map_create(py: Python<'_>, path: PathBuf, bytes: u64, existsok: bool) -> PyResult<PyMap> {
-    enter(py, bytes, || memmap::create(&path, bytes, existsok)).map(PyMap::new)
+/// When space is taken: as it is written to, or at once.
+pub(crate) fn space(sparse: bool) -> Space {
+    if sparse { Space::Sparse } else { Space::Reserved }
 }
 
-/// Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them.
+/// Makes the file `path` of `bytes` zero bytes and maps it; a file that is there is replaced if `existsok`. Its space is taken
+/// as it is written to if `sparse`.
 #[pyfunction]
-pub(crate) fn map_anonymous(py: Python<'_>, bytes: u64) -> PyResult<(PyMap, Descriptor)> {
-    let (map, descriptor) = enter(py, bytes, || memmap::anonymous(bytes))?;
+#[pyo3(signature = (path, bytes, existsok, sparse=false))]
+pub(crate) fn map_create(
+    py: Python<'_>,
+    path: PathBuf,
+    bytes: u64,
+    existsok: bool,
+    sparse: bool,
+) -> PyResult<PyMap> {
+    enter(py, bytes, || {
+        memmap::create_with(&path, bytes, existsok, space(sparse))
+    })
+    .map(PyMap::new)
+}
+
+/// Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them. There may be more than
+/// there is memory if `sparse`.
+#[pyfunction]
+#[pyo3(signature = (bytes, sparse=false))]
+pub(crate) fn map_anonymous(py: Python<'_>, bytes: u64, sparse: bool) -> PyResult<(PyMap, Descriptor)> {
+    let (map, descriptor) = enter(py, bytes, || memmap::anonymous_with(bytes, space(sparse)))?;
     Ok((PyMap::new(map), Descriptor(descriptor)))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Python hands over a flat plan: levels, each with the index of the one it is in, and leaves, each with the index of its
 //! level. Tensors are read where they lie; what cannot be read so (another device, gaps, a subclass) is given to a Python
-//! function first, which returns a tensor that can. While files are written other threads may give a tensor another
-//! storage, so the storages are held.
+//! function first, which returns a tensor that can. While files are written other threads may give a tensor other memory, so
+//! aliases of the leaves are read, which nobody else knows.
 
 #![allow(
     clippy::needless_pass_by_value,
@@ -18,7 +18,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use tensordict_core::file::{self, Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source};
+use tensordict_core::Error;
+use tensordict_core::file::{
+    self, Moment, Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source,
+};
+use tensordict_core::memmap::Space;
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::ragged::RaggedSchema;
 use tensordict_core::reader::{self, Found, Leaf, ReadOptions, Tree};
@@ -26,7 +30,7 @@ use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 
 use crate::enter::enter_waiting;
 use crate::error::raise;
-use crate::memmap::{PyMap, parse_mode};
+use crate::memmap::{PyMap, parse_mode, space};
 use crate::tensor::{self, once};
 
 /// torch's data types beside ours, in both directions.
@@ -207,6 +211,8 @@ pub(crate) struct Options {
     durable: bool,
     /// Whether tensors give their types and shapes alone, and the files are zero.
     empty: bool,
+    /// Whether files of zeros take their space as they are written to.
+    sparse: bool,
 }
 
 impl Options {
@@ -232,24 +238,29 @@ fn naming(robust_key: bool) -> Naming {
 struct Held<'py> {
     level: usize,
     key: String,
+    /// Known here alone, so that it keeps its memory should the leaf be given other memory; where the values are read.
     tensor: Bound<'py, PyAny>,
-    /// What keeps the bytes where they are should the tensor be given others.
-    _storage: Option<Bound<'py, PyAny>>,
     origin: Option<Origin>,
     dtype: DType,
     shape: Vec<u64>,
     says: Says,
-    empty: bool,
+    /// When the space of its file is taken, where its values are not read.
+    empty: Option<Space>,
 }
 
 impl<'py> Held<'py> {
     /// Reads type and shape, and makes a tensor that cannot be read where it lies into one that can.
-    fn new(plan: LeafPlan<'py>, prepare: &Bound<'py, PyAny>, dtypes: &DTypes, empty: bool) -> PyResult<Self> {
+    fn new(
+        plan: LeafPlan<'py>,
+        prepare: &Bound<'py, PyAny>,
+        dtypes: &DTypes,
+        options: &Options,
+    ) -> PyResult<Self> {
         let (level, key, mut tensor, origin, says) = plan;
         let key = key_text(&key)?;
         let says = says.map_or(Ok(Says::Schema), |text| says_of(&text, &key))?;
         // Where components lie is no content of theirs.
-        let empty = empty && !matches!(says, Says::Nothing);
+        let empty = options.empty && !matches!(says, Says::Nothing);
         let py = tensor.py();
         let dtype = dtypes.of(&tensor.getattr(intern!(py, "dtype"))?)?;
         let mut seen = None;
@@ -266,12 +277,13 @@ impl<'py> Held<'py> {
         if !ready {
             tensor = prepare.call1((tensor,))?;
         }
-        let storage = (!empty).then(|| tensor.call_method0(intern!(py, "untyped_storage")));
+        if !empty {
+            tensor = tensor.getattr(intern!(py, "data"))?;
+        }
         Ok(Self {
             level,
             key,
             tensor,
-            _storage: storage.transpose()?,
             origin: origin.map(|(path, map)| Origin {
                 path,
                 shared: map.as_ref().is_none_or(|map| map.get().is_shared()),
@@ -280,14 +292,14 @@ impl<'py> Held<'py> {
             dtype,
             shape,
             says,
-            empty,
+            empty: empty.then(|| space(options.sparse)),
         })
     }
 
     fn leaf(&self) -> PyResult<SaveLeaf<'_>> {
         let wanted = dense_bytes(self.dtype, &self.shape).map_err(|error| raise(&error))?;
-        let source = if self.empty {
-            Source::Zeros(wanted)
+        let source = if let Some(space) = self.empty {
+            Source::Zeros(wanted, space)
         } else {
             match tensor::read(&self.tensor)? {
                 Some(view) if view.layout().is_contiguous() && view.bytes().len() as u64 == wanted => {
@@ -329,12 +341,12 @@ fn says_of(text: &str, key: &str) -> PyResult<Says> {
 fn hold<'py>(
     leaves: Vec<LeafPlan<'py>>,
     prepare: &Bound<'py, PyAny>,
-    empty: bool,
+    options: &Options,
 ) -> PyResult<Vec<Held<'py>>> {
     let dtypes = DTypes::get(prepare.py())?;
     leaves
         .into_iter()
-        .map(|leaf| Held::new(leaf, prepare, dtypes, empty))
+        .map(|leaf| Held::new(leaf, prepare, dtypes, options))
         .collect()
 }
 
@@ -352,9 +364,9 @@ fn stored(saved: Saved) -> Stored {
 /// Saves a tree as the folder `path`. Returns for each leaf the map of its new file, and the file relative to the
 /// folder. The map is `None` where the leaf has no elements or already is the mapped file of its place.
 ///
-/// The cyclic collector must not run meanwhile: no Python may run between taking hold of the storages and reading where
-/// they are.
+/// With `since` nothing is saved, and there is no list, where others have changed the folder since that moment.
 #[pyfunction]
+#[pyo3(signature = (path, level_plans, leaf_plans, prepare, options, since=None))]
 pub(crate) fn save_tree(
     py: Python<'_>,
     path: PathBuf,
@@ -362,16 +374,37 @@ pub(crate) fn save_tree(
     leaf_plans: Vec<LeafPlan<'_>>,
     prepare: &Bound<'_, PyAny>,
     options: Options,
-) -> PyResult<Vec<Stored>> {
+    since: Option<&Bound<'_, FolderMoment>>,
+) -> PyResult<Option<Vec<Stored>>> {
     let levels = levels(py, &level_plans)?;
-    let held = hold(leaf_plans, prepare, options.empty)?;
+    let held = hold(leaf_plans, prepare, &options)?;
     let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
     let plan = SavePlan {
         levels,
         leaves: leaves?,
     };
-    let saved = enter_waiting(py, || file::save(&path, &plan, options.core()))?;
-    Ok(saved.into_iter().map(stored).collect())
+    let since = since.map(|moment| &moment.get().0);
+    let saved = enter_waiting(py, || match since {
+        None => file::save(&path, &plan, options.core()).map(Some),
+        Some(since) => match file::save_since(&path, &plan, options.core(), since) {
+            Err(Error::Changed { .. }) => Ok(None),
+            done => done.map(Some),
+        },
+    })?;
+    Ok(saved.map(|saved| saved.into_iter().map(stored).collect()))
+}
+
+/// A moment in the life of a folder, to tell whether others have changed it since.
+#[pyclass(frozen, module = "tensordict._core")]
+pub(crate) struct FolderMoment(Moment);
+
+#[pymethods]
+impl FolderMoment {
+    /// This moment of the folder `path`, or of the outermost folder that it is a level of.
+    #[new]
+    fn new(path: PathBuf) -> PyResult<Self> {
+        Moment::of(&path).map(Self).map_err(|error| raise(&error))
+    }
 }
 
 /// Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
@@ -385,7 +418,7 @@ pub(crate) fn save_leaf<'py>(
     options: Options,
 ) -> PyResult<Stored> {
     let levels = levels(py, &level_plans)?;
-    let held = Held::new(leaf_plan, prepare, DTypes::get(py)?, options.empty)?;
+    let held = Held::new(leaf_plan, prepare, DTypes::get(py)?, &options)?;
     let leaf = held.leaf()?;
     let saved = enter_waiting(py, || file::add_leaf(&path, &levels, &leaf, options.core()))?;
     Ok(stored(saved))
@@ -405,12 +438,12 @@ pub(crate) fn inherited_locks() -> Vec<i32> {
     tensordict_core::folder::inherited_locks()
 }
 
-/// Reads the tree in the folder `path`, or in its sub-folder `part`: a level after the one it is in.
+/// Reads the tree in the folder `path`, or the part of it at the keys `part`: a level after the one it is in.
 #[pyfunction]
 pub(crate) fn load_tree<'py>(
     py: Python<'py>,
     path: PathBuf,
-    part: &str,
+    part: Vec<String>,
     robust_key: bool,
     mode: &str,
     map_leaves: bool,
@@ -420,7 +453,7 @@ pub(crate) fn load_tree<'py>(
         mode: parse_mode(mode)?,
         map: map_leaves,
     };
-    let tree = enter_waiting(py, || reader::read(&path, part, options))?;
+    let tree = enter_waiting(py, || reader::read_part(&path, &part, options))?;
     tree_to_python(py, tree)
 }
 

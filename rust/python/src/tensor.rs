@@ -705,8 +705,7 @@ impl Torch {
         None
     }
 
-    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python, unless it
-    /// is asked both ways.
+    /// The memory of `object`, of which it may not be known whether it is its values as they stand. Runs no Python.
     #[inline]
     fn look<'a>(&self, object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorView<'a>>> {
         let Some(borrowed) = self.borrow(object)? else {
@@ -721,17 +720,56 @@ impl Torch {
         Ok(dims.and_then(|(shape, strides)| TensorView::checked(&borrowed, shape, strides)))
     }
 
-    /// The memory of `object`. Without `certain` it is not asked for a lazy sign, which one that was just made has not.
+    /// The memory of `object`. Without `certain` it is not asked for a lazy sign, which one that was just made has not. Where it
+    /// is not read directly, or is compared, Python may run, and the memory is looked at after that.
     #[inline]
     fn view<'a>(&self, object: &'a Bound<'_, PyAny>, certain: bool) -> PyResult<Option<TensorView<'a>>> {
         let Some(view) = self.look(object)? else {
             return Ok(None);
         };
-        if view.literal {
+        if view.literal && !self.is_compared() {
             return Ok(Some(view));
         }
-        let code = view.code;
-        Ok(self.is_literal(object, code, certain)?.then_some(view))
+        self.view_again(object, view, certain)
+    }
+
+    /// [`Self::view`] where torch has to be asked about what was seen.
+    #[inline(never)]
+    fn view_again<'a>(
+        &self,
+        object: &'a Bound<'_, PyAny>,
+        seen: TensorView<'a>,
+        certain: bool,
+    ) -> PyResult<Option<TensorView<'a>>> {
+        if seen.literal {
+            self.check_kind(object)?;
+        } else if !self.is_literal(object, seen.code, certain)? {
+            return Ok(None);
+        }
+        let now = self.look(object)?;
+        // What another thread made something else of meanwhile is not asked about again.
+        Ok(now.filter(|now| now.code == seen.code && now.literal == seen.literal))
+    }
+
+    /// Whether what is read directly is compared with what torch says.
+    pub(super) fn is_compared(&self) -> bool {
+        matches!(self.places.get(), Some(Some(places)) if places.checked)
+    }
+
+    /// Whether `object`, whose type must be plain, says that it requires no gradient. Runs no Python.
+    #[inline]
+    fn has_no_grad(&self, object: &Bound<'_, PyAny>) -> bool {
+        // SAFETY: [gil] the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
+        unsafe {
+            let found = self.requires_grad.call(object);
+            if found.is_null() {
+                drop(PyErr::take(object.py()));
+                return false;
+            }
+            let no = std::ptr::eq(found, ffi::Py_False());
+            ffi::Py_DECREF(found);
+            no
+        }
     }
 
     /// Whether the memory of a tensor of dtype `code` is its values as they stand: not numbers of less than a byte, and no

@@ -7,22 +7,32 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-use super::{Map, Mode, from_file, io_error, too_large};
+use super::space::refused;
+use super::{Map, Mode, Space, from_file, io_error, too_large};
 use crate::{Error, Result};
 
 /// Whether the system has this much memory is not asked, which takes longer than making the map.
 const WORTH_ASKING: u64 = 64 << 20;
 
+/// [`anonymous_with`] for which there is memory now.
+///
+/// # Errors
+/// As there.
+pub fn anonymous(bytes: u64) -> Result<(Map, OwnedFd)> {
+    anonymous_with(bytes, Space::Reserved)
+}
+
 /// Maps `bytes` zero bytes of memory that has no file, of which pages are taken as they are written. The descriptor that comes
 /// with it stands for the memory: another process that gets it maps the same bytes with [`from_file`].
 ///
 /// # Errors
-/// There is not that much memory, or too many descriptors are open.
-pub fn anonymous(bytes: u64) -> Result<(Map, OwnedFd)> {
+/// There is not that much memory, unless it may be more than there is ([`Space::Sparse`]), or too many descriptors are open.
+pub fn anonymous_with(bytes: u64, space: Space) -> Result<(Map, OwnedFd)> {
     let path = Path::new("anonymous memory");
     // Without this, asking for too much would have the process killed once it is filled.
-    if bytes > WORTH_ASKING && available().is_some_and(|available| bytes > available) {
-        return Err(io_error("reserve", path, Errno::NOMEM.into()));
+    let asks = space == Space::Reserved && bytes > WORTH_ASKING;
+    if asks && available().is_some_and(|available| bytes > available) {
+        return Err(refused(path, bytes, Errno::NOMEM.into()));
     }
     if isize::try_from(bytes).is_err() {
         return Err(too_large(path, bytes));

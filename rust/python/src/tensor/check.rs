@@ -1,8 +1,11 @@
 //! `TD_DIRECT_READS=check`: what is read directly is compared, each time, with what torch says.
+//!
+//! Where a tensor lies, and whether it requires a gradient, is compared through functions of torch that run no Python and keep
+//! the interpreter lock, so that what was read is as good after it as before. What can only be asked through Python is asked
+//! before a tensor is read for good ([`Torch::check_kind`]).
 #![allow(unsafe_code, reason = "shapes are read through what describes a tensor")]
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Torch;
@@ -17,41 +20,44 @@ pub(super) fn differ(object: &Bound<'_, PyAny>, direct: &str, torch: &str) -> Py
 }
 
 impl Torch {
-    /// Compares what was read of `object` with what torch says of it.
+    /// Compares what was read of `object` with what torch says of it. Runs no Python, unless they differ.
     #[cold]
     pub(super) fn check(&self, object: &Bound<'_, PyAny>, direct: &Direct) -> PyResult<()> {
-        let py = object.py();
         let Some(mut wanted) = self.exchange(object) else {
-            // SAFETY: [alive] the tensor is alive and was not touched since it was read.
-            let found = unsafe { direct.raw.describe() };
-            return Err(differ(object, &found, "it has no memory that can be exchanged"));
+            return Err(differ(
+                object,
+                "it is dense and on the CPU",
+                "it has no memory that can be exchanged",
+            ));
         };
-        // SAFETY: as above.
+        // SAFETY: [alive] [no-python] the tensor is alive and was not touched since it was read.
         let is_empty = unsafe { wanted.dims() }.is_some_and(|(shape, _)| shape.contains(&0));
         if is_empty {
             // Torch says of a tensor without elements that it lies nowhere.
             (wanted.data, wanted.byte_offset) = (direct.raw.data, direct.raw.byte_offset);
         }
         // SAFETY: as above.
-        let (same, found, says) = unsafe {
-            (
-                direct.raw.is_as(&wanted),
-                direct.raw.describe(),
-                wanted.describe(),
-            )
-        };
-        if !same {
+        if !unsafe { direct.raw.is_as(&wanted) } {
+            // SAFETY: as above.
+            let (found, says) = unsafe { (direct.raw.describe(), wanted.describe()) };
             return Err(differ(object, &found, &says));
         }
+        if direct.no_grad && !self.has_no_grad(object) {
+            return Err(differ(object, "no gradient", "requires_grad"));
+        }
+        Ok(())
+    }
+
+    /// Compares what no address tells: that the memory of `object`, which is read directly, is its values as they stand. Runs
+    /// Python: what was read before is to be read again.
+    #[cold]
+    pub(super) fn check_kind(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.says(&self.is_neg, object)? || self.says(&self.is_conj, object)? {
             return Err(differ(
                 object,
                 "its values as they stand",
                 "a lazy sign or conjugation",
             ));
-        }
-        if direct.no_grad && object.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
-            return Err(differ(object, "no gradient", "requires_grad"));
         }
         Ok(())
     }

@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -49,7 +48,7 @@ impl<'py> Session<'py> {
         let Some(view) = self.torch.view(object, true)? else {
             return Ok(None);
         };
-        if !view.literal || !view.no_grad {
+        if !view.literal || !view.no_grad || self.torch.is_compared() {
             self.stirred.set(true);
         }
         let free = view.no_grad || !self.wants_grad(object, view.code)?;
@@ -190,7 +189,7 @@ impl<'py> Session<'py> {
             self.stirred.set(true);
             self.torch.is_literal(object, raw.code, true).unwrap_or(false)
         };
-        let free = no_grad || like.discrete || self.has_no_grad(object);
+        let free = no_grad || like.discrete || self.torch.has_no_grad(object);
         if !sure || !free || !like.fits(&raw, shape, strides) {
             return None;
         }
@@ -199,24 +198,8 @@ impl<'py> Session<'py> {
         Some(unsafe { std::slice::from_raw_parts(raw.data.cast(), like.span) })
     }
 
-    /// Whether the tensor says that it requires no gradient.
-    #[inline]
-    fn has_no_grad(&self, object: &Bound<'py, PyAny>) -> bool {
-        // SAFETY: [gil] the object is a tensor (its type is plain). An exception is taken away; `False` is one object.
-        unsafe {
-            let found = self.torch.requires_grad.call(object);
-            if found.is_null() {
-                drop(PyErr::take(self.py));
-                return false;
-            }
-            let no = std::ptr::eq(found, ffi::Py_False());
-            ffi::Py_DECREF(found);
-            no
-        }
-    }
-
     fn wants_grad(&self, object: &Bound<'py, PyAny>, code: Code) -> PyResult<bool> {
-        if code.is_discrete() || self.has_no_grad(object) {
+        if code.is_discrete() || self.torch.has_no_grad(object) {
             return Ok(false);
         }
         self.torch.is_grad_enabled.bind(self.py).call0()?.is_truthy()
