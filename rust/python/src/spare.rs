@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, Gradient, Gradients, Memory, Weakly, compare_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, Memory, Place, Weakly, compare_memory};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -135,8 +135,8 @@ pub(crate) struct Spare {
     /// the parameter was given another one.
     pub(crate) attributes: Py<PyDict>,
     requires_grad: bool,
-    /// Where the memory of both is, or 0 where that is not known.
-    pub(crate) at: usize,
+    /// Where the memory of both is, if that is known.
+    pub(crate) at: Option<Place>,
 }
 
 /// Called when a tensor with a spare parameter goes.
@@ -172,8 +172,8 @@ impl Spare {
         )?;
         Ok(Self {
             at: match compare_memory(&parameter, tensor)? {
-                Memory::Same(at) => at,
-                Memory::Other | Memory::Unknown => 0,
+                Memory::Same(at) => Some(at),
+                Memory::Other | Memory::Unknown => None,
             },
             tensor: PyWeakrefReference::new_with(tensor, forget)?.unbind(),
             attributes: parameter
@@ -200,12 +200,12 @@ impl Spare {
             Ok(Memory::Same(at)) => Some(at),
             _ => None,
         };
-        if let Some(at) = is_there() {
-            self.at = at;
+        self.at = is_there();
+        if self.at.is_some() {
             return true;
         }
         let is_set = parameter.setattr(intern!(py, "data"), tensor).is_ok();
-        self.at = is_there().unwrap_or(0);
+        self.at = is_there();
         is_set
     }
 

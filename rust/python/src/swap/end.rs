@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 
 use super::names::{Names, is_exact};
 use super::plan::{Listing, Live, Order, Plan, fields};
-use crate::home::{Entry, Home, Kinds, entries_into, get, remove, reorder, set};
+use crate::home::{Home, Kinds, begins_with, get, next_if, remove, reorder, set};
 use crate::spare::{Spare, spares};
-use crate::tensor::{Gradients, Memory, compare_memory};
+use crate::tensor::{Gradients, Memory, compare_memory, place_of};
 
 /// The errors of work that goes on after the first of them.
 #[derive(Default)]
@@ -46,16 +46,11 @@ fn has_moved(now: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>, spare: Option<&S
         Memory::Same(_) => Ok(false),
         // Where it lies as it did, the source was given another memory, and has what it is to have.
         Memory::Other => {
-            Ok(!spare
-                .is_some_and(|spare| spare.at != 0 && lies_at(now, spare.at) && !lies_at(source, spare.at)))
+            let at = spare.and_then(|spare| spare.at);
+            Ok(at.is_none() || place_of(now) != at || place_of(source) == at)
         }
         Memory::Unknown => has_moved_slowly(now, source),
     }
-}
-
-/// Whether the memory of a tensor begins at this address.
-fn lies_at(tensor: &Bound<'_, PyAny>, address: usize) -> bool {
-    matches!(compare_memory(tensor, tensor), Ok(Memory::Same(found)) if found == address)
 }
 
 /// What torch says, of tensors that are not read directly; those of which it says nothing have not moved.
@@ -91,8 +86,9 @@ pub(super) fn restore(py: Python<'_>, plan: &Plan, live: Live, names: &Names, fa
     end.put_back_flat();
     end.put_back_all();
     end.bring_into_order();
-    let replaced = std::mem::take(&mut end.replaced);
-    for (index, now) in replaced.iter().rev() {
+    let mut replaced = std::mem::take(&mut end.replaced);
+    replaced.sort_unstable_by_key(|(index, _)| *index);
+    for (index, now) in &replaced {
         if end.faults.note(names.is_tensor(now)) == Some(true) {
             let done = end.write_back(*index, now);
             end.faults.note(done);
@@ -141,40 +137,33 @@ impl<'py> End<'_, 'py> {
         if !whole {
             return;
         }
-        let mut found = Vec::new();
         for (number, listing) in plan.listings.iter().enumerate().rev() {
             if let Order::Slots(slots) = &listing.order {
-                self.put_back_listing(number, listing, slots, &mut found);
+                self.put_back_listing(number, listing, slots);
             }
         }
     }
 
-    /// Puts back the slots that are all of a dict, which is read at once.
-    fn put_back_listing(
-        &mut self,
-        number: usize,
-        listing: &Listing,
-        slots: &Range<usize>,
-        found: &mut Vec<Entry<'py>>,
-    ) {
+    /// Puts back the slots that are all of a dict, which is gone through in its order as long as that is theirs.
+    fn put_back_listing(&mut self, number: usize, listing: &Listing, slots: &Range<usize>) {
         let (py, plan) = (self.py, self.plan);
         let dict = listing.dict.bind(py);
-        found.clear();
-        self.faults.note(entries_into(dict, found));
-        let keys = plan.slots[slots.clone()].iter().map(|slot| slot.key.as_ptr());
-        if found.iter().map(|(key, _)| key.as_ptr()).eq(keys) {
-            for (index, (_, now)) in slots.clone().zip(found).rev() {
-                self.put_back(index, Some(now));
+        let (mut position, mut is_same) = (0, true);
+        for index in slots.clone() {
+            let key = plan.slots[index].key.bind(py);
+            let mut now = if is_same {
+                next_if(dict, &mut position, key)
+            } else {
+                None
+            };
+            if now.is_none() {
+                is_same = false;
+                now = self.faults.note(get(dict, key)).flatten();
             }
-            return;
-        }
-        self.disturbed.push(number);
-        for index in slots.clone().rev() {
-            let now = self
-                .faults
-                .note(get(dict, plan.slots[index].key.bind(py)))
-                .flatten();
             self.put_back(index, now.as_ref());
+        }
+        if !is_same || !dict.len().is_ok_and(|len| len == slots.len()) {
+            self.disturbed.push(number);
         }
     }
 
@@ -232,16 +221,12 @@ impl<'py> End<'_, 'py> {
     /// Brings the names of the dicts into the order that they had.
     fn bring_into_order(&mut self) {
         let (py, plan) = (self.py, self.plan);
-        let mut found = Vec::new();
         for (number, listing) in plan.listings.iter().enumerate() {
             let dict = listing.dict.bind(py);
             let order: Vec<_> = match &listing.order {
                 Order::Names(names) => {
-                    found.clear();
-                    self.faults.note(entries_into(dict, &mut found));
                     let names = &plan.names[names.clone()];
-                    let keys = found.iter().take(names.len()).map(|(key, _)| key.as_ptr());
-                    if keys.eq(names.iter().map(Py::as_ptr)) {
+                    if self.faults.note(begins_with(dict, names)) == Some(true) {
                         continue;
                     }
                     names.iter().map(|name| name.clone_ref(py)).collect()

@@ -11,7 +11,7 @@ use pyo3::types::{PyList, PyString};
 
 use super::names::{Names, is_exact};
 use super::plan::{FlatWeights, Level, Listing, Live, Order, Plan, Slot, fields};
-use crate::home::{Entry, Home, Kinds, entries_into, get};
+use crate::home::{Entry, Home, Kinds, entries, entries_into, get, next_if};
 use crate::spare::{ByAddress, Spare, spares};
 use crate::tensor::Gradients;
 
@@ -40,19 +40,37 @@ pub(super) struct Planner<'py> {
     listed: Vec<(Bound<'py, PyAny>, Range<usize>)>,
 }
 
-/// The names of a dict of a module, and how many of them, from the first, are those of slots one after the other.
+/// How many of the names of a dict of a module, from the first, are those of slots one after the other.
+#[derive(Default)]
 struct Known {
-    /// Where its entries are in [`Planner::entries`].
-    at: Range<usize>,
+    /// Where the next name is in the dict, and whether the name that was looked for last was the next one.
+    position: isize,
+    is_next: bool,
     met: usize,
     first: usize,
+    is_asked: bool,
 }
 
-/// The names of the dicts of a module, once they are asked for.
+/// The names of the dicts of a module.
 #[derive(Default)]
 struct Met {
-    parameters: Option<Known>,
-    buffers: Option<Known>,
+    parameters: Known,
+    buffers: Known,
+}
+
+impl Known {
+    /// The value that the dict has under a name.
+    #[inline]
+    fn look<'py>(
+        &mut self,
+        dict: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.is_asked = true;
+        let next = next_if(dict, &mut self.position, key);
+        self.is_next = next.is_some();
+        if self.is_next { Ok(next) } else { get(dict, key) }
+    }
 }
 
 impl<'py> Planner<'py> {
@@ -128,63 +146,32 @@ impl<'py> Planner<'py> {
                 self.leaf(number, &key, &value, (&home, &mut met))?;
             }
         }
-        if let Some(known) = met.parameters {
-            self.list_names(&known, home.parameters()?);
+        if met.parameters.is_asked {
+            self.list_names(&met.parameters, home.parameters()?)?;
         }
-        if let Some(known) = met.buffers {
-            self.list_names(&known, home.buffers()?);
+        if met.buffers.is_asked {
+            self.list_names(&met.buffers, home.buffers()?)?;
         }
         self.entries.truncate(start);
         Ok(())
     }
 
-    /// The value that a dict of a module has under a name.
+    /// Notes that the next slot stays in a dict, under the name that was looked for there.
     #[inline]
-    fn look(
-        &mut self,
-        known: &mut Option<Known>,
-        dict: &Bound<'py, PyAny>,
-        key: &Bound<'py, PyString>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let known = if let Some(known) = known {
-            known
-        } else {
-            let start = self.entries.len();
-            entries_into(dict, &mut self.entries)?;
-            known.insert(Known {
-                at: start..self.entries.len(),
-                met: 0,
-                first: 0,
-            })
-        };
-        match self.entries[known.at.clone()].get(known.met) {
-            Some((name, value)) if name.is(key) => Ok(Some(value.clone())),
-            Some(_) => get(dict, key),
-            // All its names were met, so that this one, which was not, is none of them.
-            None => Ok(None),
-        }
-    }
-
-    /// Notes that the next slot stays in a dict, where that is the next of its names.
-    #[inline]
-    fn meet(&self, known: &mut Option<Known>, key: &Bound<'py, PyString>) {
-        let (next, Some(known)) = (self.plan.slots.len(), known) else {
-            return;
-        };
+    fn meet(&self, known: &mut Known) {
+        let next = self.plan.slots.len();
         if known.met == 0 {
             known.first = next;
         }
-        let name = self.entries[known.at.clone()].get(known.met);
-        if known.first + known.met == next && name.is_some_and(|(name, _)| name.is(key)) {
+        if known.is_next && known.first + known.met == next {
             known.met += 1;
         }
     }
 
     /// Notes the names of a dict of a module, in order.
-    fn list_names(&mut self, known: &Known, dict: &Bound<'py, PyAny>) {
-        let order = if known.at.is_empty() {
-            return;
-        } else if known.met == known.at.len() {
+    #[inline]
+    fn list_names(&mut self, known: &Known, dict: &Bound<'py, PyAny>) -> PyResult<()> {
+        let order = if known.met > 0 && known.met == dict.len()? {
             let slots = known.first..known.first + known.met;
             for slot in &mut self.plan.slots[slots.clone()] {
                 slot.listed = true;
@@ -192,16 +179,19 @@ impl<'py> Planner<'py> {
             Order::Slots(slots)
         } else {
             let start = self.plan.names.len();
-            let names = self.entries[known.at.clone()].iter();
-            self.plan
-                .names
-                .extend(names.map(|(name, _)| name.clone().unbind()));
-            Order::Names(start..self.plan.names.len())
+            let names = entries(dict)?.into_iter().map(|(name, _)| name.unbind());
+            self.plan.names.extend(names);
+            let names = start..self.plan.names.len();
+            if names.is_empty() {
+                return Ok(());
+            }
+            Order::Names(names)
         };
         self.plan.listings.push(Listing {
             dict: dict.clone().unbind(),
             order,
         });
+        Ok(())
     }
 
     fn leaf(
@@ -226,14 +216,14 @@ impl<'py> Planner<'py> {
             moved: None,
             listed: false,
         };
-        let old = self.look(&mut met.parameters, parameters, key)?;
+        let old = met.parameters.look(parameters, key)?;
         if let Some(old) = old.clone().filter(|_| self.preserve) {
             if old.is_none() && !self.names.is_parameter(value)? {
                 self.move_to(&mut slot, parameters, &home.own, old)?;
             } else {
                 slot.wrapped = self.as_parameter(value, &old)?;
                 slot.before = Some(old.unbind());
-                self.meet(&mut met.parameters, key);
+                self.meet(&mut met.parameters);
             }
             self.list(&home.own);
         } else {
@@ -259,7 +249,7 @@ impl<'py> Planner<'py> {
         let is_parameter = self.names.is_parameter(value)?;
         let (had, old) = if let Some(old) = parameter {
             (parameters, old)
-        } else if let Some(old) = self.look(&mut met.buffers, buffers, key)? {
+        } else if let Some(old) = met.buffers.look(buffers, key)? {
             (buffers, old)
         } else if let Some(old) = get(&home.own, key)? {
             (&home.own, old)
@@ -275,7 +265,7 @@ impl<'py> Planner<'py> {
             false => &home.own,
         };
         if place.is(had) && had.is(buffers) {
-            self.meet(&mut met.buffers, key);
+            self.meet(&mut met.buffers);
         } else if had.is(&home.own) {
             self.list_own(had)?;
         }
@@ -307,16 +297,7 @@ impl<'py> Planner<'py> {
         if self.plan.listings.last().is_some_and(|last| last.dict.is(own)) {
             return Ok(());
         }
-        let start = self.entries.len();
-        entries_into(own, &mut self.entries)?;
-        let known = Known {
-            at: start..self.entries.len(),
-            met: 0,
-            first: 0,
-        };
-        self.list_names(&known, own);
-        self.entries.truncate(start);
-        Ok(())
+        self.list_names(&Known::default(), own)
     }
 
     /// Whether a parameter is to be made of `value`, and whether it requires a gradient: where it takes the place of a

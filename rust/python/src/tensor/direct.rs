@@ -31,7 +31,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::room::room;
-use super::{CPU, Code, DlTensor, Like};
+use super::{CPU, Code, DlTensor, Like, Place};
 
 /// Sizes, then strides, are kept inside the object up to this many dimensions.
 const INLINE_DIMS: usize = 5;
@@ -462,6 +462,45 @@ impl Places {
             };
             let no_grad = self.autograd.is_some_and(|at| word(implementation, at) == 0);
             Some(Direct { raw, no_grad })
+        }
+    }
+
+    /// Where the memory of two tensors begins, if both are plain and have one storage, offset, dtype, shape and strides; `None`
+    /// says nothing.
+    ///
+    /// # Safety
+    /// As for [`Self::read`], of both.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a handful of loads, twice for each slot of a swap"
+    )]
+    pub(super) unsafe fn shared(&self, one: *const usize, two: *const usize) -> Option<Place> {
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] as in `read`; the storage is compared and not followed.
+        unsafe {
+            let first = word(one, self.implementation) as *const usize;
+            let second = word(two, self.implementation) as *const usize;
+            if first.is_null()
+                || second.is_null()
+                || word(first, self.keys) != self.plain
+                || word(second, self.keys) != self.plain
+            {
+                return None;
+            }
+            let number = |implementation: *const usize| {
+                let number = implementation.cast::<u16>().add(self.dtype).cast_mut();
+                AtomicU16::from_ptr(number).load(Ordering::Relaxed)
+            };
+            let is_same = |at: usize| word(first, at) == word(second, at);
+            let (storage, ndim) = (word(first, self.storage), word(first, self.dims));
+            let same = storage != 0
+                && ndim <= INLINE_DIMS
+                && is_same(self.storage)
+                && is_same(self.offset)
+                && is_same(self.dims)
+                && number(first) == number(second)
+                && (1..=ndim).all(|dim| is_same(self.dims + dim) && is_same(self.dims + INLINE_DIMS + dim));
+            same.then(|| Place(storage, word(first, self.offset)))
         }
     }
 

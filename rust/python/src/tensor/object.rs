@@ -6,7 +6,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyType, PyWeakrefReference};
+use pyo3::types::{PyDict, PyType, PyWeakrefReference};
 
 use super::direct::word;
 
@@ -19,6 +19,26 @@ pub(crate) fn own_dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
             object.py(),
             ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut()),
         )
+    }
+}
+
+/// The value of the next entry of a dict, if its key is this very object; `position`, 0 at first, then goes on to the entry
+/// behind it. It compares no key but by address, so that it runs no Python.
+#[inline]
+pub(crate) fn next_if_key<'py>(
+    dict: &Bound<'py, PyDict>,
+    position: &mut ffi::Py_ssize_t,
+    key: &Bound<'_, PyAny>,
+) -> Option<Bound<'py, PyAny>> {
+    let (mut next, mut name, mut value) = (*position, std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: [gil] the function writes a key and a value that the dict holds, unless it returns 0, and checks a position
+    // against the dict as it is now; the value is given a reference before anything else is done.
+    unsafe {
+        if ffi::PyDict_Next(dict.as_ptr(), &mut next, &mut name, &mut value) == 0 || name != key.as_ptr() {
+            return None;
+        }
+        *position = next;
+        Some(Bound::from_borrowed_ptr(dict.py(), value))
     }
 }
 
