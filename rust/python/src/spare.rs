@@ -196,16 +196,22 @@ impl Spare {
             return false;
         }
         let parameter = self.parameter.bind(py);
-        let is_there = || match compare_memory(parameter, tensor) {
+        if let Ok(Memory::Same(at)) = compare_memory(parameter, tensor) {
+            self.at = Some(at);
+            return true;
+        }
+        self.renew(tensor)
+    }
+
+    /// Gives the parameter the memory of `tensor`; false where that cannot be.
+    #[cold]
+    fn renew(&mut self, tensor: &Bound<'_, PyAny>) -> bool {
+        let parameter = self.parameter.bind(tensor.py());
+        let is_set = parameter.setattr(intern!(tensor.py(), "data"), tensor).is_ok();
+        self.at = match compare_memory(parameter, tensor) {
             Ok(Memory::Same(at)) => Some(at),
             _ => None,
         };
-        self.at = is_there();
-        if self.at.is_some() {
-            return true;
-        }
-        let is_set = parameter.setattr(intern!(py, "data"), tensor).is_ok();
-        self.at = is_there();
         is_set
     }
 

@@ -223,6 +223,7 @@ pub(crate) fn once<'a, T>(
 }
 
 impl Torch {
+    #[inline]
     fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
         once(&TORCH, py, || Self::find(py)).map(Option::as_ref)
     }
@@ -384,10 +385,12 @@ pub(crate) fn register_plain_type(py: Python<'_>, kind: &Bound<'_, PyType>) -> P
 }
 
 /// Whether `object` is of a plain type, exactly.
+#[inline]
 fn is_plain_type(object: &Bound<'_, PyAny>) -> bool {
     is_plain(object.get_type_ptr())
 }
 
+#[inline]
 fn is_plain(kind: *mut ffi::PyTypeObject) -> bool {
     PLAIN.iter().any(|slot| slot.load(Ordering::Acquire) == kind)
 }

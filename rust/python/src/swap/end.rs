@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::names::{Names, is_exact};
-use super::plan::{Listing, Live, Order, Plan, fields};
+use super::plan::{Listing, Live, Plan, fields};
 use crate::home::{Home, Kinds, begins_with, get, next_if, remove, reorder, set};
 use crate::spare::{Spare, spares};
 use crate::tensor::{Gradients, Memory, compare_memory, place_of};
@@ -138,16 +138,16 @@ impl<'py> End<'_, 'py> {
             return;
         }
         for (number, listing) in plan.listings.iter().enumerate().rev() {
-            if let Order::Slots(slots) = &listing.order {
-                self.put_back_listing(number, listing, slots);
+            if let Listing::Slots(slots) = listing {
+                self.put_back_listing(number, slots);
             }
         }
     }
 
     /// Puts back the slots that are all of a dict, which is gone through in its order as long as that is theirs.
-    fn put_back_listing(&mut self, number: usize, listing: &Listing, slots: &Range<usize>) {
+    fn put_back_listing(&mut self, number: usize, slots: &Range<usize>) {
         let (py, plan) = (self.py, self.plan);
-        let dict = listing.dict.bind(py);
+        let dict = plan.slots[slots.start].place.bind(py);
         let (mut position, mut is_same) = (0, true);
         for index in slots.clone() {
             let key = plan.slots[index].key.bind(py);
@@ -222,22 +222,22 @@ impl<'py> End<'_, 'py> {
     fn bring_into_order(&mut self) {
         let (py, plan) = (self.py, self.plan);
         for (number, listing) in plan.listings.iter().enumerate() {
-            let dict = listing.dict.bind(py);
-            let order: Vec<_> = match &listing.order {
-                Order::Names(names) => {
+            let (dict, order): (_, Vec<_>) = match listing {
+                Listing::Names(dict, names) => {
                     let names = &plan.names[names.clone()];
-                    if self.faults.note(begins_with(dict, names)) == Some(true) {
+                    if self.faults.note(begins_with(dict.bind(py), names)) == Some(true) {
                         continue;
                     }
-                    names.iter().map(|name| name.clone_ref(py)).collect()
+                    (dict, names.iter().map(|name| name.clone_ref(py)).collect())
                 }
-                Order::Slots(slots) if self.disturbed.contains(&number) => plan.slots[slots.clone()]
-                    .iter()
-                    .map(|slot| slot.key.clone_ref(py).into_any())
-                    .collect(),
-                Order::Slots(_) => continue,
+                Listing::Slots(slots) if self.disturbed.contains(&number) => {
+                    let slots = &plan.slots[slots.clone()];
+                    let keys = slots.iter().map(|slot| slot.key.clone_ref(py).into_any());
+                    (&slots[0].place, keys.collect())
+                }
+                Listing::Slots(_) => continue,
             };
-            self.faults.note(reorder(dict, &order));
+            self.faults.note(reorder(dict.bind(py), &order));
         }
     }
 

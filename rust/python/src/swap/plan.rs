@@ -51,18 +51,12 @@ pub(super) struct Level {
     pub(super) same: Option<usize>,
 }
 
-/// A dict of a module, and the names that it had.
-pub(super) struct Listing {
-    pub(super) dict: Py<PyAny>,
-    pub(super) order: Order,
-}
-
-/// The names of a dict, in order.
-pub(super) enum Order {
-    /// Those of these slots, which all stay in this dict.
+/// The names of a dict of a module, in the order that they had.
+pub(super) enum Listing {
+    /// Those of these slots, at least one, which all stay in their dict.
     Slots(Range<usize>),
-    /// These of [`Plan::names`].
-    Names(Range<usize>),
+    /// The names of this dict are these of [`Plan::names`].
+    Names(Py<PyAny>, Range<usize>),
 }
 
 /// The weights that an RNN module keeps in a list of its own.
@@ -139,7 +133,9 @@ impl Plan {
             visit.call(&level.module)?;
         }
         for listing in &self.listings {
-            visit.call(&listing.dict)?;
+            if let Listing::Names(dict, _) = listing {
+                visit.call(dict)?;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use super::names::{Names, is_exact};
-use super::plan::{FlatWeights, Level, Listing, Live, Order, Plan, Slot, fields};
+use super::plan::{FlatWeights, Level, Listing, Live, Plan, Slot, fields};
 use crate::home::{Entry, Home, Kinds, entries, entries_into, get, next_if};
 use crate::spare::{ByAddress, Spare, spares};
 use crate::tensor::Gradients;
@@ -171,12 +171,12 @@ impl<'py> Planner<'py> {
     /// Notes the names of a dict of a module, in order.
     #[inline]
     fn list_names(&mut self, known: &Known, dict: &Bound<'py, PyAny>) -> PyResult<()> {
-        let order = if known.met > 0 && known.met == dict.len()? {
+        let listing = if known.met > 0 && known.met == dict.len()? {
             let slots = known.first..known.first + known.met;
             for slot in &mut self.plan.slots[slots.clone()] {
                 slot.listed = true;
             }
-            Order::Slots(slots)
+            Listing::Slots(slots)
         } else {
             let start = self.plan.names.len();
             let names = entries(dict)?.into_iter().map(|(name, _)| name.unbind());
@@ -185,12 +185,9 @@ impl<'py> Planner<'py> {
             if names.is_empty() {
                 return Ok(());
             }
-            Order::Names(names)
+            Listing::Names(dict.clone().unbind(), names)
         };
-        self.plan.listings.push(Listing {
-            dict: dict.clone().unbind(),
-            order,
-        });
+        self.plan.listings.push(listing);
         Ok(())
     }
 
@@ -294,8 +291,9 @@ impl<'py> Planner<'py> {
     /// Notes the order of a module's own attributes.
     #[cold]
     fn list_own(&mut self, own: &Bound<'py, PyAny>) -> PyResult<()> {
-        if self.plan.listings.last().is_some_and(|last| last.dict.is(own)) {
-            return Ok(());
+        match self.plan.listings.last() {
+            Some(Listing::Names(dict, _)) if dict.is(own) => return Ok(()),
+            _ => {}
         }
         self.list_names(&Known::default(), own)
     }

@@ -107,12 +107,13 @@ struct GradientPlaces {
     grad: usize,
     no_grad: usize,
     /// In the same, in words: flags that stay unset unless the gradient is given a dtype of its own.
-    flags: Vec<Flags>,
+    flags: Flags,
     /// In the Python object: two dicts of hooks.
     hooks: [usize; 2],
 }
 
 /// Some bytes of a word.
+#[derive(Clone, Copy, Default)]
 struct Flags {
     at: usize,
     mask: usize,
@@ -139,6 +140,7 @@ pub(super) struct Direct {
 }
 
 /// The object of a tensor, as an address.
+#[inline]
 pub(super) fn address(tensor: &Bound<'_, PyAny>) -> *const usize {
     tensor.as_ptr().cast_const().cast()
 }
@@ -401,14 +403,7 @@ impl Places {
             let known = word(implementation, autograd) as *const usize;
             match &self.gradient {
                 _ if known.is_null() => Gradient::Never,
-                Some(places)
-                    if !places
-                        .flags
-                        .iter()
-                        .all(|flags| word(known, flags.at) & flags.mask == 0) =>
-                {
-                    Gradient::Unclear
-                }
+                Some(places) if word(known, places.flags.at) & places.flags.mask != 0 => Gradient::Unclear,
                 Some(places) if places.is_required(known) => {
                     if word(known, places.grad) == places.no_grad
                         && places.hooks.iter().all(|at| word(object, *at) == 0)
@@ -609,11 +604,11 @@ impl GradientPlaces {
 }
 
 /// The bytes, of what autograd knows of a tensor, that are set with a dtype of gradients: none in a release of torch that
-/// has no such; `None` where they do not show. They are asked after all else: what is set here stays.
-fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Option<Vec<Flags>>> {
+/// has no such; `None` where they do not show, all in one word. They are asked after all else: what is set here stays.
+fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Option<Flags>> {
     let name = "grad_dtype";
     if !tensor.hasattr(name)? {
-        return Ok(Some(Vec::new()));
+        return Ok(Some(Flags::default()));
     }
     let before = now();
     let mut found = vec![0; before.len()];
@@ -641,8 +636,8 @@ fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Op
             return Ok(None);
         }
     }
-    let masks = found.into_iter().enumerate().filter(|(_, mask)| *mask != 0);
-    Ok(Some(masks.map(|(at, mask)| Flags { at, mask }).collect()))
+    let at = only((0..found.len()).filter(|at| found[*at] != 0));
+    Ok(at.map(|at| Flags { at, mask: found[at] }))
 }
 
 /// The words of the Python object of a tensor.
