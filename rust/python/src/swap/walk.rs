@@ -171,23 +171,22 @@ impl<'py> Planner<'py> {
     /// Notes the names of a dict of a module, in order.
     #[inline]
     fn list_names(&mut self, known: &Known, dict: &Bound<'py, PyAny>) -> PyResult<()> {
-        let listing = if known.met > 0 && known.met == dict.len()? {
+        if known.met > 0 && known.met == dict.len()? {
             let slots = known.first..known.first + known.met;
             for slot in &mut self.plan.slots[slots.clone()] {
                 slot.listed = true;
             }
-            Listing::Slots(slots)
-        } else {
-            let start = self.plan.names.len();
-            let names = entries(dict)?.into_iter().map(|(name, _)| name.unbind());
-            self.plan.names.extend(names);
-            let names = start..self.plan.names.len();
-            if names.is_empty() {
-                return Ok(());
-            }
-            Listing::Names(dict.clone().unbind(), names)
-        };
-        self.plan.listings.push(listing);
+            self.plan.listings.push(Listing::Slots(slots));
+            return Ok(());
+        }
+        let start = self.plan.names.len();
+        let names = entries(dict)?.into_iter().map(|(name, _)| name.unbind());
+        self.plan.names.extend(names);
+        let names = start..self.plan.names.len();
+        if !names.is_empty() {
+            let dict = dict.clone().unbind();
+            self.plan.listings.push(Listing::Names(dict, names));
+        }
         Ok(())
     }
 
