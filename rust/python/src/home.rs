@@ -88,6 +88,14 @@ pub(crate) fn next_if<'py>(
     next_if_key(mapping.cast_exact::<PyDict>().ok()?, position, key)
 }
 
+/// Whether it is a plain dict of this many entries.
+#[inline]
+pub(crate) fn has_entries(mapping: &Bound<'_, PyAny>, count: usize) -> bool {
+    mapping
+        .cast_exact::<PyDict>()
+        .is_ok_and(|dict| dict.len() == count)
+}
+
 /// Whether these very objects are the first names, in this order.
 pub(crate) fn begins_with(mapping: &Bound<'_, PyAny>, names: &[Py<PyAny>]) -> PyResult<bool> {
     let py = mapping.py();

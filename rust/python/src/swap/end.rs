@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::names::{Names, is_exact};
 use super::plan::{Listing, Live, Plan, fields};
-use crate::home::{Home, Kinds, begins_with, get, next_if, remove, reorder, set};
+use crate::home::{Home, Kinds, begins_with, get, has_entries, next_if, remove, reorder, set};
 use crate::spare::{Spare, spares};
 use crate::tensor::{Gradients, Memory, compare_memory, place_of};
 
@@ -162,7 +162,7 @@ impl<'py> End<'_, 'py> {
             }
             self.put_back(index, now.as_ref());
         }
-        if !is_same || !dict.len().is_ok_and(|len| len == slots.len()) {
+        if !is_same || !has_entries(dict, slots.len()) {
             self.disturbed.push(number);
         }
     }

@@ -11,7 +11,7 @@ use pyo3::types::{PyList, PyString};
 
 use super::names::{Names, is_exact};
 use super::plan::{FlatWeights, Level, Listing, Live, Plan, Slot, fields};
-use crate::home::{Entry, Home, Kinds, entries, entries_into, get, next_if};
+use crate::home::{Entry, Home, Kinds, entries, entries_into, get, has_entries, next_if};
 use crate::spare::{ByAddress, Spare, spares};
 use crate::tensor::Gradients;
 
@@ -171,7 +171,7 @@ impl<'py> Planner<'py> {
     /// Notes the names of a dict of a module, in order.
     #[inline]
     fn list_names(&mut self, known: &Known, dict: &Bound<'py, PyAny>) -> PyResult<()> {
-        if known.met > 0 && known.met == dict.len()? {
+        if known.met > 0 && has_entries(dict, known.met) {
             let slots = known.first..known.first + known.met;
             for slot in &mut self.plan.slots[slots.clone()] {
                 slot.listed = true;

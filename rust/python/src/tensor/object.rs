@@ -34,7 +34,9 @@ pub(crate) fn next_if_key<'py>(
     // SAFETY: [gil] the function writes a key and a value that the dict holds, unless it returns 0, and checks a position
     // against the dict as it is now; the value is given a reference before anything else is done.
     unsafe {
-        if ffi::PyDict_Next(dict.as_ptr(), &mut next, &mut name, &mut value) == 0 || name != key.as_ptr() {
+        if ffi::PyDict_Next(dict.as_ptr(), &raw mut next, &raw mut name, &raw mut value) == 0
+            || name != key.as_ptr()
+        {
             return None;
         }
         *position = next;
