@@ -78,7 +78,7 @@ fn entries_of_any<'py>(mapping: &Bound<'py, PyAny>, found: &mut Vec<Entry<'py>>)
     Ok(())
 }
 
-/// The value of the next entry of a plain dict, if its key is this very object; `position`, 0 at first, is that of the entry.
+/// The value of the next entry of a plain dict, if its key is this string; `position`, 0 at first, is that of the entry.
 #[inline]
 pub(crate) fn next_if<'py>(
     mapping: &Bound<'py, PyAny>,
@@ -96,7 +96,7 @@ pub(crate) fn has_entries(mapping: &Bound<'_, PyAny>, count: usize) -> bool {
         .is_ok_and(|dict| dict.len() == count)
 }
 
-/// Whether these very objects are the first names, in this order.
+/// Whether these are the first names, in this order.
 pub(crate) fn begins_with(mapping: &Bound<'_, PyAny>, names: &[Py<PyAny>]) -> PyResult<bool> {
     let py = mapping.py();
     if mapping.is_exact_instance_of::<PyDict>() {
