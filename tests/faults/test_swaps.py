@@ -471,3 +471,23 @@ def test_old_values_are_read_while_the_block_ends() -> None:
     thread.join()
     assert state(net) == before
     assert keys == ["0"]
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_keys_that_are_other_strings_of_the_same_names(wraps: bool) -> None:
+    net = nn.Linear(2, 3)
+    names = {"".join(list(name)): value for name, value in net.named_parameters()}
+    assert all(own is not name for own, name in zip(net._parameters, names, strict=True))
+    values = {name: torch.full_like(value, 2.0).detach() for name, value in names.items()}
+    given = TensorDict(values if wraps else {name: nn.Parameter(value) for name, value in values.items()})
+    before = dict(net._parameters)
+    with given.to_module(net):
+        weight = net.weight
+        del net.weight
+        net.weight = weight
+        net.bias.data = torch.full((3,), 5.0)
+        assert list(net._parameters) == ["bias", "weight"]
+    assert list(net._parameters) == ["weight", "bias"]
+    assert all(net._parameters[name] is value for name, value in before.items())
+    assert given["bias"].tolist() == [5.0] * 3
+    assert given["weight"].tolist() == [[2.0] * 2] * 3
