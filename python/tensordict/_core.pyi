@@ -123,6 +123,9 @@ class Map:
 class Swap:
     """
     The slots of a module that hold the values of a tensordict for a while.
+
+    No code of Python runs while the lock is held: what it guards is taken out, for good, or a reference to it is. So several
+    threads may read the old values while one ends the swap, which the first that comes does.
     """
 
 def all_fit(values: list[Any], sizes: SupportsGetItem[int, SupportsIndex]) -> bool:
@@ -334,7 +337,7 @@ def swap_in(node: Any, module: Any, preserve: bool) -> Swap:
 
 def swap_out(swap: Swap) -> None:
     """
-    Puts back what the module had, also where entries were replaced or removed meanwhile.
+    Puts back what the module had, also where entries were replaced or removed meanwhile; once.
     """
 
 def swap_values(swap: Swap) -> dict[Any, Any]:

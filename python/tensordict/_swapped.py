@@ -28,6 +28,9 @@ class _Swapped(TensorDict):
         self._td_dim_names = None
         self._is_locked = False
         self._extra = {"last_op": ("to_module", (PutBack(swap, module),), None)}
+        if type(swap) is not Swap:
+            # Compiled code makes another kind, which has its values at hand, and may be read when that code is left.
+            self._tensordict = swap.old
         return self
 
     def __getattr__(self, name: str) -> Any:

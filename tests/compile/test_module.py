@@ -61,6 +61,19 @@ def test_vmap_in_a_block() -> None:
     torch.testing.assert_close(compiled(function)(params, x), function(params, x))
 
 
+def test_old_values() -> None:
+    net, x = network(), torch.randn(5, 3)
+    params = TensorDict.from_module(net).data.apply(lambda leaf: leaf + 1)
+
+    def call(x: torch.Tensor, params: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        with params.to_module(net) as old:
+            return net(x), old["0", "weight"] + 1
+
+    function = compiled(call)
+    for _ in range(2):
+        torch.testing.assert_close(function(x, params)[1], net[0].weight + 1)
+
+
 def test_keys() -> None:
     def call(x: torch.Tensor) -> Any:
         key = ("a", ("b", "c"))

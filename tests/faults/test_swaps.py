@@ -6,6 +6,7 @@ import contextlib
 import gc
 import pickle
 import sys
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,18 +16,8 @@ import pytest
 import torch
 from torch import nn
 
+from modules import state
 from tensordict import TensorDict
-
-
-def state(module: nn.Module) -> list[object]:
-    """Every dict of every module, by identity and order, and the lists of the RNN modules."""
-    found: list[object] = []
-    for name, child in module.named_modules(remove_duplicate=False):
-        for kind in ("_parameters", "_buffers"):
-            found += [(name, kind, key, id(value)) for key, value in getattr(child, kind).items()]
-        found += [(name, key) for key in child.__dict__]
-        found += [(name, id(weight)) for weight in child.__dict__.get("_flat_weights", [])]
-    return found
 
 
 def zeros(module: nn.Module) -> TensorDict:
@@ -63,6 +54,9 @@ class TestSpareParameters:
         "history": lambda p: p.requires_grad_(False).mul_(torch.ones(1, requires_grad=True)),
         "cycle": lambda p: setattr(p, "me", p),
     }
+    if hasattr(torch.Tensor, "grad_dtype"):
+        CHANGES["dtype of gradients"] = lambda p: setattr(p, "grad_dtype", torch.float64)
+        CHANGES["any dtype of gradients"] = lambda p: setattr(p, "grad_dtype", None)
 
     @pytest.mark.parametrize("change", CHANGES)
     def test_a_changed_one_is_not_seen_again(self, change):
@@ -76,6 +70,7 @@ class TestSpareParameters:
             assert net.weight.is_leaf
             assert net.weight.requires_grad
             assert net.weight.grad is None
+            assert getattr(net.weight, "grad_dtype", torch.float32) == torch.float32
             assert net.weight._backward_hooks is None
             assert net.weight._post_accumulate_grad_hooks is None
             assert torch.equal(net.weight, values["weight"])
@@ -310,3 +305,189 @@ def test_a_source_with_a_lazy_sign_or_conjugation(lazy: Callable[[torch.Tensor],
     source.data = lazy(source.data)
     with params.to_module(module):
         assert torch.equal(module.weight.detach().resolve_conj().resolve_neg(), wanted)
+
+
+class TestWhatABlockChanges:
+    """What a block does to a module goes to the tensordict; the module, and the order of its names, is as before."""
+
+    def net(self):
+        return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+
+    def data(net):
+        net[0].weight.data = torch.full((3, 2), 5.0)
+
+    def view(net):
+        net[0].weight.data = net[0].weight.data[:1]
+
+    def registered(net):
+        net[0].register_parameter("weight", nn.Parameter(torch.full((3, 2), 5.0)))
+
+    def exchanged(net):
+        torch.utils.swap_tensors(net[0].weight, nn.Parameter(torch.full((3, 2), 5.0)))
+
+    def deleted_and_set(net):
+        del net[0].weight
+        net[0].weight = nn.Parameter(torch.full((3, 2), 5.0))
+
+    def deleted_and_plain(net):
+        del net[0].weight
+        net[0].weight = torch.full((3, 2), 5.0)
+
+    CHANGES: ClassVar[dict[str, tuple[Callable[[nn.Module], None], torch.Tensor]]] = {
+        "data": (data, torch.full((3, 2), 5.0)),
+        "view": (view, torch.zeros(1, 2)),
+        "half": (nn.Module.half, torch.zeros(3, 2, dtype=torch.float16)),
+        "double": (nn.Module.double, torch.zeros(3, 2, dtype=torch.float64)),
+        "registered": (registered, torch.full((3, 2), 5.0)),
+        "exchanged": (exchanged, torch.full((3, 2), 5.0)),
+        "deleted and set": (deleted_and_set, torch.full((3, 2), 5.0)),
+        "deleted and plain": (deleted_and_plain, torch.full((3, 2), 5.0)),
+    }
+
+    @pytest.mark.parametrize("locked", [False, True])
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_a_parameter(self, change, locked):
+        net = self.net()
+        before, values = state(net), zeros(net)
+        action, wanted = self.CHANGES[change]
+        if locked:
+            values.lock_()
+        with values.to_module(net):
+            action(net)
+        assert state(net) == before
+        torch.testing.assert_close(values["0", "weight"].detach(), wanted)
+        with values.to_module(net):
+            torch.testing.assert_close(net[0].weight.detach(), wanted)
+        assert state(net) == before
+
+    def test_a_loaded_state(self):
+        net = self.net()
+        before, values = state(net), zeros(net)
+        for assign in (False, True):
+            with values.to_module(net):
+                net.load_state_dict({key: value + 1 for key, value in net.state_dict().items()}, assign=assign)
+        assert state(net) == before
+        assert all((leaf == 2).all() for leaf in values.values(True, True))
+
+    def test_the_memory_of_a_source(self):
+        net = self.net()
+        values = zeros(net)
+        leaf = values["0", "weight"]
+        with values.to_module(net):
+            leaf.data = torch.ones(3, 2)
+        assert values["0", "weight"] is leaf
+        assert (leaf == 1).all()
+
+    def test_a_buffer_that_a_parameter_stands_for(self):
+        net = self.net()
+        values = TensorDict({"1": {"running_mean": nn.Parameter(torch.zeros(3))}})
+        with values.to_module(net):
+            net[1].running_mean.data = torch.ones(3)
+        assert (values["1", "running_mean"] == 1).all()
+
+    def test_what_is_on_no_device(self):
+        net = self.net().to("meta")
+        values = TensorDict.from_module(net).data
+        leaf = values["0", "weight"]
+        with values.to_module(net):
+            pass
+        assert values["0", "weight"] is leaf
+
+    def test_every_name_of_a_shared_module(self):
+        shared = nn.BatchNorm1d(2)
+        net = nn.Sequential(shared, shared)
+        values = TensorDict.from_module(net).data.clone()
+        with values.to_module(net):
+            shared.half()
+            shared.num_batches_tracked = torch.tensor(7)
+        for name in "01":
+            assert values[name, "weight"].dtype == torch.float16
+            assert values[name, "num_batches_tracked"] == 7
+
+    @pytest.mark.parametrize("names", [["weight"], ["weight", "bias"], ["bias", "weight"]])
+    def test_the_order_of_names_that_went_and_came(self, names):
+        net = nn.Linear(2, 2)
+        before = state(net)
+        values = zeros(net).select(*names)
+        with values.to_module(net):
+            weight = net.weight
+            del net.weight
+            net.weight = weight
+        assert state(net) == before
+        with zeros(net).to_module(net):
+            del net.weight, net.bias
+        assert state(net) == before
+        assert list(net.state_dict()) == ["weight", "bias"]
+
+    def test_a_parameter_in_the_place_of_an_attribute(self):
+        net = nn.Linear(2, 2)
+        before, values = state(net), zeros(net)
+        with values.to_module(net, preserve_module_state=False):
+            net.weight = nn.Parameter(torch.ones(2, 2))
+        assert state(net) == before
+        assert (values["weight"] == 1).all()
+
+    def test_nested_blocks(self):
+        net = self.net()
+        before, outer, inner = state(net), zeros(net), zeros(net)
+        with outer.to_module(net):
+            with inner.to_module(net):
+                net[0].weight.data = torch.ones(3, 2)
+            assert not net[0].weight.any()
+            net.half()
+        assert state(net) == before
+        assert (inner["0", "weight"] == 1).all()
+        assert outer["0", "weight"].dtype == torch.float16
+
+
+def test_old_values_are_read_while_the_block_ends() -> None:
+    """A thread that is making the nodes of the old values does not keep the module from getting them back."""
+    net = nn.Sequential(nn.Linear(2, 2))
+    before, values = state(net), zeros(net)
+    old = values.to_module(net)
+    inside, ended = threading.Event(), threading.Event()
+    threads: list[int] = []
+
+    def wait(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "_new" and not threads:
+            threads.append(threading.get_ident())
+            inside.set()
+            ended.wait(60)
+
+    def read():
+        sys.setprofile(wait)
+        try:
+            keys.extend(old.keys())
+        finally:
+            sys.setprofile(None)
+
+    keys: list[str] = []
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert inside.wait(60)
+    with old:
+        pass
+    ended.set()
+    thread.join()
+    assert state(net) == before
+    assert keys == ["0"]
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_keys_that_are_other_strings_of_the_same_names(wraps: bool) -> None:
+    net = nn.Linear(2, 3)
+    names = {"".join(list(name)): value for name, value in net.named_parameters()}
+    assert all(own is not name for own, name in zip(net._parameters, names, strict=True))
+    values = {name: torch.full_like(value, 2.0).detach() for name, value in names.items()}
+    given = TensorDict(values if wraps else {name: nn.Parameter(value) for name, value in values.items()})
+    before = dict(net._parameters)
+    with given.to_module(net):
+        weight = net.weight
+        del net.weight
+        net.weight = weight
+        net.bias.data = torch.full((3,), 5.0)
+        assert list(net._parameters) == ["bias", "weight"]
+    assert list(net._parameters) == ["weight", "bias"]
+    assert all(net._parameters[name] is value for name, value in before.items())
+    assert given["bias"].tolist() == [5.0] * 3
+    assert given["weight"].tolist() == [[2.0] * 2] * 3

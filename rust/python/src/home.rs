@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::tensor::own_dict;
+use crate::tensor::{next_if_key, own_dict};
 
 /// The value at `key`.
 #[inline(always)]
@@ -76,6 +76,38 @@ fn entries_of_any<'py>(mapping: &Bound<'py, PyAny>, found: &mut Vec<Entry<'py>>)
         found.push(entry?.extract()?);
     }
     Ok(())
+}
+
+/// The value of the next entry of a plain dict, if its key is this string; `position`, 0 at first, is that of the entry.
+#[inline]
+pub(crate) fn next_if<'py>(
+    mapping: &Bound<'py, PyAny>,
+    position: &mut isize,
+    key: &Bound<'_, PyAny>,
+) -> Option<Bound<'py, PyAny>> {
+    next_if_key(mapping.cast_exact::<PyDict>().ok()?, position, key)
+}
+
+/// Whether it is a plain dict of this many entries.
+#[inline]
+pub(crate) fn has_entries(mapping: &Bound<'_, PyAny>, count: usize) -> bool {
+    mapping
+        .cast_exact::<PyDict>()
+        .is_ok_and(|dict| dict.len() == count)
+}
+
+/// Whether these are the first names, in this order.
+pub(crate) fn begins_with(mapping: &Bound<'_, PyAny>, names: &[Py<PyAny>]) -> PyResult<bool> {
+    let py = mapping.py();
+    if mapping.is_exact_instance_of::<PyDict>() {
+        let mut position = 0;
+        return Ok(names
+            .iter()
+            .all(|name| next_if(mapping, &mut position, name.bind(py)).is_some()));
+    }
+    let found = entries(mapping)?;
+    let keys = found.iter().take(names.len()).map(|(key, _)| key.as_ptr());
+    Ok(keys.eq(names.iter().map(Py::as_ptr)))
 }
 
 /// The entries, in order.

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyWeakrefReference};
+use pyo3::types::{PyBool, PyDict, PyTuple, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, Gradient, Gradients, Weakly, is_same_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, Memory, Place, Weakly, compare_memory};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -18,6 +18,9 @@ pub(crate) struct Questions {
     hooks: Attribute,
     later_hooks: Attribute,
     is_leaf: Attribute,
+    /// Whether it has a dtype of gradients of its own, and its names, in releases of torch that have such.
+    grad_dtype: Option<Attribute>,
+    names: Option<Attribute>,
     weakly: Weakly,
     /// Whether the references of a tensor's object count those that torch's own code holds.
     counts_all: bool,
@@ -34,12 +37,15 @@ impl Questions {
             hooks: getter("_backward_hooks")?,
             later_hooks: getter("_post_accumulate_grad_hooks")?,
             is_leaf: getter("is_leaf")?,
+            grad_dtype: Attribute::new(py, "_has_grad_dtype_override")?,
+            names: Attribute::new(py, "names")?,
             weakly: Weakly::new(&parameter(py)?)?,
             counts_all: counts_all(py)?,
         })
     }
 
     /// Whether a tensor requires a gradient.
+    #[inline]
     pub(crate) fn requires_grad(
         &self,
         tensor: &Bound<'_, PyAny>,
@@ -50,6 +56,14 @@ impl Questions {
             Gradient::Wanted | Gradient::Used => Ok(true),
             Gradient::Unclear => Ok(self.requires_grad.get(tensor)?.is(PyBool::new(tensor.py(), true))),
         }
+    }
+}
+
+/// Whether an answer is false, or consists of nothing.
+fn is_unset(answer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match answer.cast::<PyTuple>() {
+        Ok(names) => Ok(names.iter().all(|name| name.is_none())),
+        Err(_) => Ok(!answer.is_truthy()?),
     }
 }
 
@@ -77,6 +91,7 @@ fn counts_all(py: Python<'_>) -> PyResult<bool> {
 }
 
 #[expect(deprecated, reason = "what replaces `get_refcnt` is unsafe")]
+#[inline]
 fn references(object: &Bound<'_, PyAny>) -> isize {
     object.get_refcnt()
 }
@@ -106,7 +121,7 @@ pub(crate) type ByAddress<V> = HashMap<usize, V, BuildHasherDefault<AddressHashe
 
 /// Parameters that were made for plain tensors, by the address of the tensor. Making one costs more than everything else
 /// that a swap does for its slot. One is kept only while it is as good as new: nobody else holds it, not even weakly, its
-/// class is `Parameter`, and it has no attributes of its own, no gradient, no hooks and no history. It goes when its tensor
+/// class is `Parameter`, and it has no attributes of its own, no gradient nor a dtype of it, no hooks, no names and no history. It goes when its tensor
 /// goes.
 ///
 /// Nothing that could run Python code is done while the lock is held, dropping a spare included.
@@ -120,6 +135,8 @@ pub(crate) struct Spare {
     /// the parameter was given another one.
     pub(crate) attributes: Py<PyDict>,
     requires_grad: bool,
+    /// Where the memory of both is, if that is known.
+    pub(crate) at: Option<Place>,
 }
 
 /// Called when a tensor with a spare parameter goes.
@@ -154,6 +171,10 @@ impl Spare {
             },
         )?;
         Ok(Self {
+            at: match compare_memory(&parameter, tensor)? {
+                Memory::Same(at) => Some(at),
+                Memory::Other | Memory::Unknown => None,
+            },
             tensor: PyWeakrefReference::new_with(tensor, forget)?.unbind(),
             attributes: parameter
                 .getattr(intern!(tensor.py(), "__dict__"))?
@@ -166,16 +187,36 @@ impl Spare {
 
     /// Brings the parameter up to date with `tensor`, which may have got another memory or shape since; false where the
     /// parameter is of no use.
-    pub(crate) fn refresh(&self, tensor: &Bound<'_, PyAny>, wanted_grad: bool) -> bool {
+    #[inline]
+    pub(crate) fn refresh(&mut self, tensor: &Bound<'_, PyAny>, wanted_grad: bool) -> bool {
         let py = tensor.py();
+        if self.requires_grad != wanted_grad
+            || !self.tensor.bind(py).upgrade().is_some_and(|kept| kept.is(tensor))
+        {
+            return false;
+        }
         let parameter = self.parameter.bind(py);
-        self.requires_grad == wanted_grad
-            && self.tensor.bind(py).upgrade().is_some_and(|kept| kept.is(tensor))
-            && (matches!(is_same_memory(parameter, tensor), Ok(true))
-                || parameter.setattr(intern!(py, "data"), tensor).is_ok())
+        if let Ok(Memory::Same(at)) = compare_memory(parameter, tensor) {
+            self.at = Some(at);
+            return true;
+        }
+        self.renew(tensor)
+    }
+
+    /// Gives the parameter the memory of `tensor`; false where that cannot be.
+    #[cold]
+    fn renew(&mut self, tensor: &Bound<'_, PyAny>) -> bool {
+        let parameter = self.parameter.bind(tensor.py());
+        let is_set = parameter.setattr(intern!(tensor.py(), "data"), tensor).is_ok();
+        self.at = match compare_memory(parameter, tensor) {
+            Ok(Memory::Same(at)) => Some(at),
+            _ => None,
+        };
+        is_set
     }
 
     /// Whether the parameter is as if it had just been made; this spare must hold the only reference that is known.
+    #[inline]
     pub(crate) fn is_pristine(
         &self,
         py: Python<'_>,
@@ -196,6 +237,7 @@ impl Spare {
             && self.is_as_made(parameter, questions, gradients)?)
     }
 
+    #[inline]
     fn is_as_made(
         &self,
         parameter: &Bound<'_, PyAny>,
@@ -216,6 +258,11 @@ impl Spare {
                 }
                 for asked in [&questions.grad, &questions.hooks, &questions.later_hooks] {
                     if !asked.get(parameter)?.is_none() {
+                        return Ok(false);
+                    }
+                }
+                for asked in [&questions.grad_dtype, &questions.names].into_iter().flatten() {
+                    if !is_unset(&asked.get(parameter)?)? {
                         return Ok(false);
                     }
                 }

@@ -14,6 +14,7 @@ mod check;
 mod direct;
 mod grip;
 mod make;
+mod memory;
 mod object;
 mod room;
 mod seen;
@@ -38,7 +39,8 @@ pub(crate) use self::direct::Gradient;
 use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
-pub(crate) use self::object::{Weakly, own_dict};
+pub(crate) use self::memory::{Memory, Place, compare_memory, place_of};
+pub(crate) use self::object::{Weakly, next_if_key, own_dict};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 
@@ -123,6 +125,7 @@ impl DlTensor {
     ///
     /// # Safety
     /// As for [`Self::dims`], of both.
+    #[inline]
     unsafe fn is_as(&self, other: &Self) -> bool {
         let first = |raw: &Self| {
             raw.data
@@ -222,6 +225,7 @@ pub(crate) fn once<'a, T>(
 }
 
 impl Torch {
+    #[inline]
     fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
         once(&TORCH, py, || Self::find(py)).map(Option::as_ref)
     }
@@ -383,10 +387,12 @@ pub(crate) fn register_plain_type(py: Python<'_>, kind: &Bound<'_, PyType>) -> P
 }
 
 /// Whether `object` is of a plain type, exactly.
+#[inline]
 fn is_plain_type(object: &Bound<'_, PyAny>) -> bool {
     is_plain(object.get_type_ptr())
 }
 
+#[inline]
 fn is_plain(kind: *mut ffi::PyTypeObject) -> bool {
     PLAIN.iter().any(|slot| slot.load(Ordering::Acquire) == kind)
 }
@@ -574,28 +580,6 @@ impl<'py> Shapes<'py> {
             std::slice::from_raw_parts(direct.raw.shape, ndim)
         }))
     }
-}
-
-/// Whether two tensors are one piece of memory seen in one way: address, device, dtype, shape and strides. False also where
-/// torch cannot say.
-pub(crate) fn is_same_memory(one: &Bound<'_, PyAny>, two: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(torch) = Torch::get(one.py())? else {
-        return Ok(false);
-    };
-    let (Some(first), Some(second)) = (torch.borrow(one)?, torch.borrow(two)?) else {
-        return Ok(false);
-    };
-    // SAFETY: [gil] [no-python] both tensors are alive and were not touched since they were read.
-    if !unsafe { first.raw.is_as(&second.raw) } {
-        return Ok(false);
-    }
-    // A sign or a conjugation that is left to be done makes other values of the same memory.
-    for (object, read) in [(one, &first), (two, &second)] {
-        if !read.literal && !torch.is_literal(object, read.raw.code, true)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// What a tensor says of itself.

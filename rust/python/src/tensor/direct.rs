@@ -31,7 +31,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::room::room;
-use super::{CPU, Code, DlTensor, Like};
+use super::{CPU, Code, DlTensor, Like, Place};
 
 /// Sizes, then strides, are kept inside the object up to this many dimensions.
 const INLINE_DIMS: usize = 5;
@@ -106,8 +106,17 @@ struct GradientPlaces {
     /// In the same, in words: the gradient, and what is there where there is none.
     grad: usize,
     no_grad: usize,
+    /// In the same, in words: flags that stay unset unless the gradient is given a dtype of its own.
+    flags: Flags,
     /// In the Python object: two dicts of hooks.
     hooks: [usize; 2],
+}
+
+/// Some bytes of a word.
+#[derive(Clone, Copy, Default)]
+struct Flags {
+    at: usize,
+    mask: usize,
 }
 
 /// What a tensor says of its gradient.
@@ -131,6 +140,7 @@ pub(super) struct Direct {
 }
 
 /// The object of a tensor, as an address.
+#[inline]
 pub(super) fn address(tensor: &Bound<'_, PyAny>) -> *const usize {
     tensor.as_ptr().cast_const().cast()
 }
@@ -393,6 +403,7 @@ impl Places {
             let known = word(implementation, autograd) as *const usize;
             match &self.gradient {
                 _ if known.is_null() => Gradient::Never,
+                Some(places) if word(known, places.flags.at) & places.flags.mask != 0 => Gradient::Unclear,
                 Some(places) if places.is_required(known) => {
                     if word(known, places.grad) == places.no_grad
                         && places.hooks.iter().all(|at| word(object, *at) == 0)
@@ -446,6 +457,45 @@ impl Places {
             };
             let no_grad = self.autograd.is_some_and(|at| word(implementation, at) == 0);
             Some(Direct { raw, no_grad })
+        }
+    }
+
+    /// Where the memory of two tensors begins, if both are plain and have one storage, offset, dtype, shape and strides; `None`
+    /// says nothing.
+    ///
+    /// # Safety
+    /// As for [`Self::read`], of both.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a handful of loads, twice for each slot of a swap"
+    )]
+    pub(super) unsafe fn shared(&self, one: *const usize, two: *const usize) -> Option<Place> {
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] as in `read`; the storage is compared and not followed.
+        unsafe {
+            let first = word(one, self.implementation) as *const usize;
+            let second = word(two, self.implementation) as *const usize;
+            if first.is_null()
+                || second.is_null()
+                || word(first, self.keys) != self.plain
+                || word(second, self.keys) != self.plain
+            {
+                return None;
+            }
+            let number = |implementation: *const usize| {
+                let number = implementation.cast::<u16>().add(self.dtype).cast_mut();
+                AtomicU16::from_ptr(number).load(Ordering::Relaxed)
+            };
+            let is_same = |at: usize| word(first, at) == word(second, at);
+            let (storage, ndim) = (word(first, self.storage), word(first, self.dims));
+            let same = storage != 0
+                && ndim <= INLINE_DIMS
+                && is_same(self.storage)
+                && is_same(self.offset)
+                && is_same(self.dims)
+                && number(first) == number(second)
+                && (1..=ndim).all(|dim| is_same(self.dims + dim) && is_same(self.dims + INLINE_DIMS + dim));
+            same.then(|| Place(storage, word(first, self.offset)))
         }
     }
 
@@ -538,16 +588,56 @@ impl GradientPlaces {
         let after = now();
         let grad = only((0..before.len()).filter(|at| during[*at] == wanted))
             .filter(|at| before[*at] == after[*at] && before[*at] != wanted);
-        let (Some(required), Some(grad), Some(hooks)) = (required, grad, hooks(&tensor)?) else {
+        let flags = flags(&tensor, now)?;
+        let (Some(required), Some(grad), Some(flags), Some(hooks)) = (required, grad, flags, hooks(&tensor)?)
+        else {
             return Ok(None);
         };
         Ok(Some(Self {
             required,
             no_grad: before[grad],
             grad,
+            flags,
             hooks,
         }))
     }
+}
+
+/// The bytes, of what autograd knows of a tensor, that are set with a dtype of gradients: none in a release of torch that
+/// has no such; `None` where they do not show, all in one word. They are asked after all else: what is set here stays.
+fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Option<Flags>> {
+    let name = "grad_dtype";
+    if !tensor.hasattr(name)? {
+        return Ok(Some(Flags::default()));
+    }
+    let before = now();
+    let mut found = vec![0; before.len()];
+    // The number of this dtype is not 1, so that only flags become 1.
+    let other = tensor.py().import("torch")?.getattr("float64")?;
+    for dtype in [other, tensor.py().None().into_bound(tensor.py())] {
+        tensor.setattr(name, dtype)?;
+        let mut shows = false;
+        for ((mask, before), after) in found.iter_mut().zip(&before).zip(now()) {
+            for (byte, (old, new)) in before
+                .to_ne_bytes()
+                .into_iter()
+                .zip(after.to_ne_bytes())
+                .enumerate()
+            {
+                if (old, new) == (0, 1) {
+                    let mut bytes = [0; WORD];
+                    bytes[byte] = u8::MAX;
+                    *mask |= usize::from_ne_bytes(bytes);
+                    shows = true;
+                }
+            }
+        }
+        if !shows {
+            return Ok(None);
+        }
+    }
+    let at = only((0..found.len()).filter(|at| found[*at] != 0));
+    Ok(at.map(|at| Flags { at, mask: found[at] }))
 }
 
 /// The words of the Python object of a tensor.

@@ -6,7 +6,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyType, PyWeakrefReference};
+use pyo3::types::{PyDict, PyType, PyWeakrefReference};
 
 use super::direct::word;
 
@@ -19,6 +19,34 @@ pub(crate) fn own_dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, P
             object.py(),
             ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut()),
         )
+    }
+}
+
+/// The value of the next entry of a dict, if its key is this string; `position`, 0 at first, then goes on to the entry behind
+/// it. It compares only strings whose type is `str` itself, so that it runs no Python.
+#[inline]
+pub(crate) fn next_if_key<'py>(
+    dict: &Bound<'py, PyDict>,
+    position: &mut ffi::Py_ssize_t,
+    key: &Bound<'_, PyAny>,
+) -> Option<Bound<'py, PyAny>> {
+    let (mut next, mut name, mut value) = (*position, std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: [gil] the function writes a key and a value that the dict holds, unless it returns 0, and checks a position
+    // against the dict as it is now. Nothing lets go of them before the value is given a reference: the comparison of two
+    // strings calls no code of theirs.
+    unsafe {
+        if ffi::PyDict_Next(dict.as_ptr(), &raw mut next, &raw mut name, &raw mut value) == 0 {
+            return None;
+        }
+        let is_key = name == key.as_ptr()
+            || (ffi::PyUnicode_CheckExact(name) != 0
+                && ffi::PyUnicode_CheckExact(key.as_ptr()) != 0
+                && ffi::PyUnicode_Compare(name, key.as_ptr()) == 0);
+        if !is_key {
+            return None;
+        }
+        *position = next;
+        Some(Bound::from_borrowed_ptr(dict.py(), value))
     }
 }
 
