@@ -432,9 +432,10 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
     root = Path(os.path.abspath(prefix))
     files = Files(plan)
 
-    @collector_paused()
     def work() -> Any:
-        return then(plan, files.write(root, options), plan.folders(root, options["robust_key"]))
+        leaves = files.write(root, options)
+        with collector_paused():
+            return then(plan, leaves, plan.folders(root, options["robust_key"]))
 
     return work
 
