@@ -7,6 +7,7 @@ import os
 import pickle
 from collections import OrderedDict
 from hashlib import sha256
+from threading import RLock
 from typing import Any
 
 from tensordict._io.as_json import same_in_json
@@ -55,11 +56,32 @@ def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
     return json.dumps(metadata), [] if in_json else [(_PICKLED, _pickled(values))]
 
 
+class _Turns:
+    """Locks of folders. Several folders share one; a forked child has locks of its own, which nobody holds."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks = [RLock() for _ in range(64)]
+
+    def at(self, folder: Any) -> Any:
+        return self._locks[hash(os.fspath(folder)) % len(self._locks)]
+
+
+_TURNS = _Turns()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_TURNS.__init__)  # type: ignore[misc]
+
+
 def resave(node: Any) -> None:
-    """Writes a node that holds objects to its folder again, after they were changed in place."""
+    """Writes a node that holds objects to its folder again, after they were changed in place.
+
+    What is written last is what the last of several threads has left: the objects are looked at in the turn of each.
+    """
     folder = node._rare.get("prefix")
     if folder is not None:
-        save_level(folder, *describe(node))
+        with _TURNS.at(folder):
+            save_level(folder, *describe(node))
 
 
 # The digests of the pickles that this process wrote or read last: those it may read back without being told. There are not
