@@ -52,3 +52,19 @@ def test_one_object(tmp_path):
         together(*[lambda who=who: write(who) for who in range(4)])
         found = TensorDict.load_memmap(tmp_path / str(number))
         assert (found["s"], found["n", "s"]) == (mapped["s"], mapped["n", "s"])
+
+
+def test_levels_that_are_made_by_several(tmp_path):
+    for number in range(4):
+        mapped = TensorDict({"a": torch.zeros(3)}, [3]).memmap_(tmp_path / str(number))
+
+        def make(who, mapped=mapped):
+            for step in range(4):
+                mapped.make_memmap(("sub", f"{who} {step}"), (3,)).fill_(10 * who + step)
+
+        together(*[lambda who=who: make(who) for who in range(4)])
+        found = TensorDict.load_memmap(tmp_path / str(number))
+        for tree in (mapped, found):
+            assert {key: value.tolist() for key, value in tree["sub"].items()} == {
+                f"{who} {step}": [10 * who + step] * 3 for who in range(4) for step in range(4)
+            }

@@ -7,12 +7,12 @@ import os
 import pickle
 from collections import OrderedDict
 from hashlib import sha256
-from threading import RLock
 from typing import Any
 
 from tensordict._io.as_json import same_in_json
 from tensordict._io.tree import READERS, Saved
 from tensordict._kernel.native import save_level
+from tensordict._kernel.turns import TURNS
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
 from tensordict._nontensor.stack import NonTensorStack
 from tensordict._nontensor.values import holders
@@ -56,23 +56,6 @@ def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
     return json.dumps(metadata), [] if in_json else [(_PICKLED, _pickled(values))]
 
 
-class _Turns:
-    """Locks of folders. Several folders share one; a forked child has locks of its own, which nobody holds."""
-
-    __slots__ = ("_locks",)
-
-    def __init__(self) -> None:
-        self._locks = [RLock() for _ in range(64)]
-
-    def at(self, folder: Any) -> Any:
-        return self._locks[hash(os.fspath(folder)) % len(self._locks)]
-
-
-_TURNS = _Turns()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_TURNS.__init__)  # type: ignore[misc]
-
-
 def resave(node: Any) -> None:
     """Writes a node that holds objects to its folder again, after they were changed in place.
 
@@ -80,7 +63,7 @@ def resave(node: Any) -> None:
     """
     folder = node._rare.get("prefix")
     if folder is not None:
-        with _TURNS.at(folder):
+        with TURNS.at(os.fspath(folder)):
             save_level(folder, *describe(node))
 
 
