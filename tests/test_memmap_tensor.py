@@ -2,8 +2,11 @@ import copy
 import io
 import os
 import pickle
+import signal
+import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from tensordict import MemoryMappedTensor
+from tensordict import MemoryMappedTensor, TensorDict
 from tensordict._kernel.native import map_anonymous, map_create, map_open
 
 DTYPES = [
@@ -608,3 +611,62 @@ def test_memory_without_a_file_is_taken_as_it_is_written():
     assert 0 < os.fstat(descriptor.fileno()).st_blocks * 512 <= 4 << 20
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor.fileno(), 1)
+
+
+QUANTIZED = [torch.qint8, torch.quint8, torch.qint32]
+
+
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_quantized_tensors_have_no_place(dtype, tmp_path):
+    """Their scales would be lost, and torch ends the process where it reads values without them."""
+    for make in (MemoryMappedTensor.empty, MemoryMappedTensor.ones):
+        for where in (None, tmp_path / "file"):
+            with pytest.raises(NotImplementedError, match="scales"):
+                make((3,), dtype=dtype, filename=where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        td = TensorDict({"n": {"q": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, dtype)}}, [3])
+    for call in (td.memmap, td.memmap_like):
+        with pytest.raises(ValueError, match=f'"q".*{dtype}'):
+            call(tmp_path / "set")
+    assert not list(tmp_path.iterdir())
+    mapped = TensorDict({"a": torch.zeros(3)}, [3]).memmap_(tmp_path / "set")
+    with pytest.raises(ValueError, match=f'"q".*{dtype}'):
+        mapped.make_memmap("q", (3,), dtype=dtype)
+    assert list(TensorDict.load_memmap(tmp_path / "set").keys()) == ["a"]
+    meta = tmp_path / "set" / "meta.json"
+    meta.write_text(meta.read_text().replace("torch.float32", str(dtype)))
+    with pytest.raises(ValueError, match=str(dtype)):
+        TensorDict.load_memmap(tmp_path / "set")
+
+
+KILLED = """
+import os, sys, torch
+from tensordict import MemoryMappedTensor, TensorDict
+class Fatal(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.copy_:
+            args[0][:10] = 2
+            os.kill(os.getpid(), 9)
+        return super().__torch_function__(function, types, args, kwargs or {})
+MemoryMappedTensor.from_tensor(torch.full((1000,), 2.0).as_subclass(Fatal), filename=sys.argv[1], existsok=True)
+"""
+
+
+def test_a_file_is_replaced_by_its_content(tmp_path):
+    """Whoever opens the file, also after a kill in the middle, finds the old content or the new one."""
+    file = tmp_path / "file"
+    old = MemoryMappedTensor.ones((1000,), filename=file)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(file)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (MemoryMappedTensor.from_filename(file, torch.float32, (1000,)) == 1).all()
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+    new = MemoryMappedTensor.from_tensor(torch.full((1000,), 2.0), filename=file, existsok=True)
+    assert (new == 2).all()
+    assert (old == 1).all()
+    assert new.filename == str(file)
+    new[0] = 3
+    assert MemoryMappedTensor.from_filename(file, torch.float32, (1000,))[0] == 3
+    with pytest.raises(RuntimeError, match="exists"):
+        MemoryMappedTensor.from_tensor(torch.zeros(3), filename=file)

@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -203,6 +203,12 @@ def map_create(path: str | PathLike[str], bytes: SupportsIndex, existsok: bool, 
 def map_descriptor(fileno: SupportsIndex, bytes: SupportsIndex) -> tuple[Map, Descriptor]:
     """
     Maps the memory behind a descriptor that another process gave; the number stays the caller's.
+    """
+
+def map_filled(path: str | PathLike[str], bytes: SupportsIndex, existsok: bool, fill: Any) -> Map:
+    """
+    Makes the file `path` of `bytes` bytes, which `fill` writes into its map, and maps it for writing. The file has its name only
+    once `fill` is done; one that is there is replaced, or an error unless `existsok`.
     """
 
 def map_open(path: str | PathLike[str], bytes: SupportsIndex, mode: str, offset: SupportsIndex | None = None) -> Map:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,8 +14,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.index_chain import NotAnIndexError, compose
-from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_open, register_plain_type
+from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_filled, map_open, register_plain_type
 from tensordict._kernel.settings import SPARSE_FILES
+from tensordict._kernel.sizes import Shape, as_size, bytes_of, elements, listed, parse_shape, size_of
 
 __all__ = ["MemoryMappedTensor"]
 
@@ -25,9 +25,6 @@ _getitem = Tensor.__getitem__
 
 # An index made of these gives a view. Of any other the result is compared with its source.
 _VIEWS = frozenset((int, slice, NoneType, EllipsisType))
-
-# One size a dimension, or one row of sizes a component of a nested tensor.
-_Shape = torch.Size | Tensor
 
 
 class _FileHandler:
@@ -249,7 +246,7 @@ class MemoryMappedTensor(Tensor):
     # The indices that lead from the whole file to a view, the last one outermost: `((), first), last`.
     _index_chain: tuple[Any, ...] = ()
     # The shape of what is mapped, where it is not that of the tensor: for views and nested tensors.
-    _whole_shape: _Shape | None = None
+    _whole_shape: Shape | None = None
 
     def __new__(
         cls,
@@ -308,21 +305,21 @@ class MemoryMappedTensor(Tensor):
     @classmethod
     def _from_handler(cls, handler: _FileHandler, dtype: torch.dtype, shape: Any, index: Any = None) -> Any:
         """The tensor over memory without a file, or a view of it."""
-        size = _as_size(shape)
-        wanted = _bytes(size, dtype)
+        size = as_size(shape)
+        wanted = bytes_of(size, dtype)
         if wanted != handler.size:
-            raise RuntimeError(f"shape {_listed(size)} of {dtype} takes {wanted} bytes, the memory has {handler.size}")
+            raise RuntimeError(f"shape {listed(size)} of {dtype} takes {wanted} bytes, the memory has {handler.size}")
         result = cls._over(handler.buffer, dtype, size, None)
         result._handler = handler
         cast("_MappedStorage", result.untyped_storage())._handler = handler
         return result if index is None else result[index]
 
     @classmethod
-    def _over(cls, memory: Map, dtype: torch.dtype, shape: _Shape, filename: str | None, mode: str | None = None) -> Self:
+    def _over(cls, memory: Map, dtype: torch.dtype, shape: Shape, filename: str | None, mode: str | None = None) -> Self:
         """The tensor of a whole map, nested if `shape` is a tensor."""
         if not isinstance(shape, Tensor):
             return cls._from_map(memory, dtype, shape, filename, mode)
-        flat = cls._from_map(memory, dtype, [_elements(shape)], filename, mode)
+        flat = cls._from_map(memory, dtype, [elements(shape)], filename, mode)
         return flat._nest(shape)
 
     def _nest(self, sizes: Tensor) -> Self:
@@ -336,10 +333,10 @@ class MemoryMappedTensor(Tensor):
 
     @classmethod
     def _allocate(
-        cls, shape: _Shape, dtype: torch.dtype, filename: Any, existsok: bool = False, sparse: bool | None = False
+        cls, shape: Shape, dtype: torch.dtype, filename: Any, existsok: bool = False, sparse: bool | None = False
     ) -> Self:
         """Zeros in a new file, or in memory without one."""
-        size = _bytes(shape, dtype)
+        size = bytes_of(shape, dtype)
         sparse = SPARSE_FILES.value if sparse is None else sparse
         if filename is None:
             return cast("Self", cls._from_handler(_FileHandler(size, sparse=sparse), dtype, shape))
@@ -348,6 +345,21 @@ class MemoryMappedTensor(Tensor):
             memory = map_create(path, size, existsok, sparse)
         except FileExistsError as error:
             # The type that users of this class expect.
+            raise RuntimeError(f"The file {path} already exists.") from error
+        return cls._over(memory, dtype, shape, path)
+
+    @classmethod
+    def _made(cls, shape: Shape, dtype: torch.dtype, filename: Any, existsok: bool, fill: Callable[[Tensor], object]) -> Self:
+        """A new file of what `fill` writes into zeros, which has its name only then; or memory without a file."""
+        size = bytes_of(shape, dtype)
+        if filename is None or not size:
+            made = cls._allocate(shape, dtype, filename, existsok)
+            fill(made)
+            return made
+        path = _absolute(filename)
+        try:
+            memory = map_filled(path, size, existsok, lambda memory: fill(cls._over(memory, dtype, shape, path)))
+        except FileExistsError as error:
             raise RuntimeError(f"The file {path} already exists.") from error
         return cls._over(memory, dtype, shape, path)
 
@@ -389,15 +401,13 @@ class MemoryMappedTensor(Tensor):
             raise RuntimeError("a tensor that requires gradients cannot be mapped: detach it first")
         if input.is_nested and input.layout is torch.jagged:
             raise NotImplementedError("nested tensors are mapped in the strided layout, got torch.jagged")
-        size = _size_of(input) if shape is None else _as_size(shape)
+        size = size_of(input) if shape is None else as_size(shape)
         if not copy_data:
             return cls._allocate(size, input.dtype, filename, existsok, None)
         # All that can be wrong with the data comes up here, before a file is there.
         _check_copy(input)
         source = input if isinstance(size, Tensor) else input.expand(size)
-        result = cls._allocate(size, input.dtype, filename, existsok)
-        result.copy_(source)
-        return result
+        return cls._made(size, input.dtype, filename, existsok, lambda made: made.copy_(source))
 
     @classmethod
     def from_filename(
@@ -426,8 +436,8 @@ class MemoryMappedTensor(Tensor):
         if mode not in (None, "r", "r+"):
             raise ValueError(f"mode must be 'r', 'r+' or None, got {mode!r}.")
         path = _absolute(filename)
-        size = _as_size(shape)
-        wanted = _bytes(size, dtype)
+        size = as_size(shape)
+        wanted = bytes_of(size, dtype)
         if wanted:
             writes = mode == "r+" or (mode is None and _is_writable(path))
             memory = map_open(path, wanted, "r+" if writes else "c", 0)
@@ -477,10 +487,10 @@ class MemoryMappedTensor(Tensor):
         flat._filename = path
         flat._handler = handler if handler is not None else getattr(storage, "_handler", None)
         flat._mode = getattr(storage, "_mode", None)
-        result = flat._shaped(None if shape is None else _as_size(shape))
+        result = flat._shaped(None if shape is None else as_size(shape))
         return result if index is None else result[index]
 
-    def _shaped(self, shape: _Shape | None) -> Self:
+    def _shaped(self, shape: Shape | None) -> Self:
         """This flat tensor with a shape."""
         if shape is None:
             return self
@@ -538,9 +548,8 @@ class MemoryMappedTensor(Tensor):
             RuntimeError: the file exists, a size is negative, or another device is asked for.
             OSError: the file cannot be made or the disk is full; nothing is left behind.
         """
-        if device is not None and torch.device(device).type != "cpu":
-            raise RuntimeError(f"Only CPU tensors are supported, got device={device}")
-        return cls._allocate(_parse_shape(size, shape), dtype or torch.get_default_dtype(), filename, existsok, sparse)
+        _check_cpu(device)
+        return cls._allocate(parse_shape(size, shape), dtype or torch.get_default_dtype(), filename, existsok, sparse)
 
     @classmethod
     def zeros(cls, *size: Any, **options: Any) -> Self:
@@ -550,7 +559,7 @@ class MemoryMappedTensor(Tensor):
     @classmethod
     def ones(cls, *size: Any, **options: Any) -> Self:
         """Makes a tensor of ones. Arguments are those of `empty`; as all is written, space is always reserved."""
-        return cls.empty(*size, **{**options, "sparse": False})._filled(1)
+        return cls._full(size, 1, **options)
 
     @classmethod
     def full(cls, *size: Any, **options: Any) -> Self:
@@ -568,7 +577,24 @@ class MemoryMappedTensor(Tensor):
             *size, value = size  # type: ignore[assignment]
         else:
             raise TypeError("full() needs a fill_value")
-        return cls.empty(*size, **{**options, "sparse": False})._filled(value)
+        return cls._full(size, value, **options)
+
+    @classmethod
+    def _full(
+        cls,
+        size: tuple[Any, ...],
+        value: Any,
+        *,
+        shape: Any = None,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+        filename: Any = None,
+        existsok: bool = False,
+        sparse: bool | None = None,
+    ) -> Self:
+        _check_cpu(device)
+        sizes, kind = parse_shape(size, shape), dtype or torch.get_default_dtype()
+        return cls._made(sizes, kind, filename, existsok, lambda made: made.fill_(value))
 
     @classmethod
     def empty_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None, sparse: bool | None = None) -> Self:
@@ -582,7 +608,7 @@ class MemoryMappedTensor(Tensor):
         Raises:
             RuntimeError: the file exists.
         """
-        return cls._allocate(_size_of(input), input.dtype, filename, sparse=sparse)
+        return cls._allocate(size_of(input), input.dtype, filename, sparse=sparse)
 
     @classmethod
     def zeros_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None, sparse: bool | None = None) -> Self:
@@ -592,16 +618,12 @@ class MemoryMappedTensor(Tensor):
     @classmethod
     def ones_like(cls, input: Tensor, *, filename: str | os.PathLike[str] | None = None) -> Self:
         """Makes a tensor of ones with the shape and dtype of another. Other arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename, sparse=False)._filled(1)
+        return cls.full_like(input, 1, filename=filename)
 
     @classmethod
     def full_like(cls, input: Tensor, fill_value: Any, *, filename: str | os.PathLike[str] | None = None) -> Self:
         """Makes a tensor of one value with the shape and dtype of another. Arguments are those of `empty_like`."""
-        return cls.empty_like(input, filename=filename, sparse=False)._filled(fill_value)
-
-    def _filled(self, value: Any) -> Self:
-        self.fill_(value)
-        return self
+        return cls._made(size_of(input), input.dtype, filename, False, lambda made: made.fill_(fill_value))
 
     @property
     def filename(self) -> str:
@@ -620,7 +642,7 @@ class MemoryMappedTensor(Tensor):
         return self._index_chain[1] if self._index_chain else None
 
     @property
-    def _parent_shape(self) -> _Shape:
+    def _parent_shape(self) -> Shape:
         """The shape of all that is mapped."""
         return self.shape if self._whole_shape is None else self._whole_shape
 
@@ -631,7 +653,7 @@ class MemoryMappedTensor(Tensor):
         return self._index
 
     @property
-    def parent_shape(self) -> _Shape:
+    def parent_shape(self) -> Shape:
         """The shape of all that is mapped. Deprecated."""
         _deprecated("parent_shape")
         return self._parent_shape
@@ -690,7 +712,7 @@ class MemoryMappedTensor(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy in memory of its own, without a file."""
         check_whole(self)
-        copy = type(self)._allocate(_size_of(self), self.dtype, None)
+        copy = type(self)._allocate(size_of(self), self.dtype, None)
         copy.copy_(self.detach())
         memo[id(self)] = copy
         return copy
@@ -743,39 +765,9 @@ def _check_copy(tensor: Tensor) -> None:
     check_whole(tensor)
 
 
-def _size_of(tensor: Tensor) -> _Shape:
-    return tensor._nested_tensor_size() if tensor.is_nested else tensor.shape
-
-
-def _as_size(shape: Any) -> _Shape:
-    if isinstance(shape, Tensor):
-        return shape if shape.dim() == 2 else torch.Size(shape.tolist())
-    return torch.Size(shape)
-
-
-def _parse_shape(size: tuple[Any, ...], shape: Any) -> _Shape:
-    if shape is not None:
-        return _as_size(shape)
-    if not size:
-        raise TypeError("a shape is needed, by position or as `shape`")
-    return _as_size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
-
-
-def _listed(shape: _Shape) -> list[Any]:
-    return shape.tolist() if isinstance(shape, Tensor) else list(shape)
-
-
-def _elements(shape: _Shape) -> int:
-    if isinstance(shape, Tensor):
-        return int(shape.prod(-1).sum())
-    return math.prod(shape)
-
-
-def _bytes(shape: _Shape, dtype: torch.dtype) -> int:
-    """Bytes of a tensor. Sizes are Python's integers: they do not overflow, and what is too large no map will have."""
-    if not isinstance(shape, Tensor) and min(shape, default=0) < 0:
-        raise RuntimeError(f"sizes cannot be negative, got {list(shape)}")
-    return _elements(shape) * dtype.itemsize
+def _check_cpu(device: Any) -> None:
+    if device is not None and torch.device(device).type != "cpu":
+        raise RuntimeError(f"Only CPU tensors are supported, got device={device}")
 
 
 def _absolute(filename: str | os.PathLike[str]) -> str:

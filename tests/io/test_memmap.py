@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tensordict
-from tensordict import MemoryMappedTensor, TensorClass, TensorDict
+from tensordict import MemoryMappedTensor, TensorClass, TensorDict, lazy_stack
 from tensordict._io.memmap import TensorDictFuture
 
 KEYS = [
@@ -392,3 +392,42 @@ def test_durable(tmp_path: Path, replacing: bool) -> None:
     td.memmap(tmp_path / "t", durable=True)
     assert (TensorDict.load_memmap(tmp_path / "t") == td).all()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t"]
+
+
+class TestRefresh:
+    def test_nodes_that_others_hold_stay(self, tmp_path):
+        mapped = TensorDict({"a": torch.zeros(3), "n": {"b": torch.zeros(3), "m": {"c": torch.zeros(3)}}}, [3]).memmap_(
+            tmp_path
+        )
+        node, below = mapped["n"], mapped["n", "m"]
+        new = {"a": torch.ones(4), "n": {"b": torch.ones(4), "m": {"c": torch.ones(4), "d": torch.ones(4, 2)}}}
+        TensorDict(new, [4]).memmap(tmp_path)
+        assert mapped.memmap_refresh_() is mapped
+        assert mapped["n"] is node
+        assert mapped["n", "m"] is below
+        assert (mapped.batch_size, node.batch_size, below.batch_size) == ((4,),) * 3
+        assert node["b"].tolist() == [1] * 4
+        assert below["d"].tolist() == [[1, 1]] * 4
+        assert all(part.is_memmap() and part.is_locked for part in (mapped, node, below))
+
+    def test_what_cannot_be_refreshed_stays(self, tmp_path):
+        mapped = TensorDict({"a": torch.zeros(3), "n": {"b": torch.zeros(3)}}, [3]).memmap_(tmp_path)
+        members = [TensorDict({"b": torch.zeros(size)}) for size in (2, 3, 4)]
+        TensorDict({"a": torch.ones(3), "n": lazy_stack(members)}, [3]).memmap(tmp_path)
+        mapped.memmap_refresh_()
+        assert mapped["n"].stack_dim == 0
+        TensorDict({"a": torch.ones(2), "n": lazy_stack(members[:2])}, [2]).memmap(tmp_path)
+        with pytest.raises(RuntimeError, match=r"'n'.*a stack of 2 members.*a stack of 3 members"):
+            mapped.memmap_refresh_()
+        assert mapped.is_memmap()
+        assert mapped.is_locked
+        assert mapped.batch_size == (3,)
+        assert mapped["a"].tolist() == [1, 1, 1]
+
+    def test_stacks_are_refreshed_member_by_member(self, tmp_path):
+        stack = lazy_stack([TensorDict({"b": torch.zeros(size)}) for size in (2, 3)]).memmap_(tmp_path)
+        first = stack.tensordicts[0]
+        lazy_stack([TensorDict({"b": torch.ones(size)}) for size in (4, 5)]).memmap(tmp_path)
+        stack.memmap_refresh_()
+        assert stack.tensordicts[0] is first
+        assert [member["b"].tolist() for member in stack.tensordicts] == [[1] * 4, [1] * 5]

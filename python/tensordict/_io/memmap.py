@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.errors import LOCKED, batch_mismatch
-from tensordict._kernel.keys import path_of
+from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import key_file_name
 from tensordict._kernel.shapes import shape_of
+from tensordict._kernel.turns import TURNS
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
@@ -262,7 +263,7 @@ class MemmapOps(Waist):
         if self.is_locked:
             raise RuntimeError(LOCKED)
         found = read(prefix, robust_key=robust_key, mode=mode, allow_pickle=allow_pickle)
-        _take_over(self, found)
+        _put_entries(self, found)
         return self
 
     def memmap_refresh_(self, *, allow_pickle: bool | None = None) -> Self:
@@ -275,8 +276,7 @@ class MemmapOps(Waist):
         if not self.is_memmap() or rare is None or rare.get("prefix") is None:
             raise RuntimeError("Cannot refresh a TensorDict that is not memory mapped or has no path associated.")
         found = read(rare["prefix"], allow_pickle=allow_pickle)
-        self._set_batch_size(found.batch_size)
-        self._set_lock(False)
+        _check_alike(self, found, ())
         _take_over(self, found)
         return mark(self)
 
@@ -432,9 +432,10 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
     root = Path(os.path.abspath(prefix))
     files = Files(plan)
 
-    @collector_paused()
     def work() -> Any:
-        return then(plan, files.write(root, options), plan.folders(root, options["robust_key"]))
+        leaves = files.write(root, options)
+        with collector_paused():
+            return then(plan, leaves, plan.folders(root, options["robust_key"]))
 
     return work
 
@@ -466,8 +467,8 @@ def _below(folder: Path | None, key: str, robust_key: bool | None) -> Path | Non
     return other if other.is_dir() and not wanted.is_dir() else wanted
 
 
-def _take_over(node: Any, found: Any) -> None:
-    """Puts the entries of another tree in place of those of `node`."""
+def _put_entries(node: Any, found: Any) -> None:
+    """Puts the entries of another tree, whose batch size may be longer, in place of those of `node`."""
     dims, fields = node.batch_size, found._fields()
     for key, value in fields.items():
         shape = value.batch_size if isinstance(value, TensorCollection) else shape_of(value)  # type: ignore[attr-defined]
@@ -476,7 +477,49 @@ def _take_over(node: Any, found: Any) -> None:
     for key in [key for key in node._fields() if key not in fields]:
         node._del_str(key)
     for key, value in fields.items():
-        node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
+        _put(node, key, value)
+
+
+def _put(node: Any, key: str, value: Any) -> None:
+    node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
+
+
+def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
+    """Raises if another tree cannot be taken over by `node`, whose path is `path`: nothing is changed then."""
+    kinds = [f"a stack of {len(one._parts())} members" if one._stacked else "no stack" for one in (node, found)]
+    if kinds[0] != kinds[1]:
+        where = f"the folder of {key_of(path)!r}" if path else "the folder"
+        raise RuntimeError(f"{where} holds {kinds[1]}, and what is mapped to it is {kinds[0]}: load it anew")
+    for key, old, value in _shared(node, found):
+        _check_alike(old, value, (*path, str(key)))
+
+
+def _take_over(node: Any, found: Any) -> None:
+    """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries."""
+    shared = {key: old for key, old, _ in _shared(node, found)}
+    node._set_lock(False)
+    if node._stacked:
+        for place, value in found._pieces().items():
+            _take_over(shared[place], value)
+        return
+    node._set_batch_size(found.batch_size)
+    fields = found._fields()
+    for key in [key for key in node._fields() if key not in fields]:
+        node._del_str(key)
+    for key, value in fields.items():
+        if key in shared:
+            _take_over(shared[key], value)
+        else:
+            _put(node, key, value)
+
+
+def _shared(node: Any, found: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """The nodes that stand at the same key, or place, of two trees and can stay: the key and both."""
+    own, others = (one._pieces() if one._stacked else one._entries() for one in (node, found))
+    for key, old in own.items():
+        value = others.get(key)
+        if isinstance(old, TensorCollection) and type(old) is type(value) and not old._is_non_tensor:
+            yield key, old, value
 
 
 def _keys(subpath: Any) -> tuple[str, ...]:
@@ -511,13 +554,15 @@ def _add_leaf(root: Any, key: Any, leaf: Tensor, options: dict[str, bool], stric
         mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype, sparse=options["sparse"])
     else:
         mapped = MemoryMappedTensor.from_tensor(leaf)
-    for name in missing[:-1]:
-        child = node._rebuild({}, dims, CPU, None)
-        child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name, options["robust_key"]))
-        node._set_str(name, child)
-        lock_child(node, child)
-        node = child
-    node._set_str(path[-1], mapped)
+    with TURNS.at(id(root)):
+        node, missing = _descend(root, path)  # other threads may have made levels meanwhile
+        for name in missing[:-1]:
+            child = node._rebuild({}, dims, CPU, None)
+            child._rare.update(memmap=True, prefix=_below(node._rare.get("prefix"), name, options["robust_key"]))
+            lock_child(node, child)
+            node._set_str(name, child)
+            node = child
+        node._set_str(path[-1], mapped)
     return mapped
 
 

@@ -144,7 +144,6 @@ class Files:
                 check_batched(leaf, "saved", key)
                 rows.append((number, key, leaf, _origin(leaf), None))
 
-    @collector_paused()
     def write(self, prefix: FilePath, options: dict[str, bool], since: FolderMoment | None = None) -> list[Tensor] | None:
         """Saves the tree to a folder, or one like it of zeros, and gives its mapped leaves, depth first.
 
@@ -159,6 +158,11 @@ class Files:
             raise _explained(error, [row[2] for row in rows]) from None
         if stored is None:
             return None
+        with collector_paused():
+            return self._mapped(root, stored)
+
+    def _mapped(self, root: str, stored: list[Any]) -> list[Tensor]:
+        """The mapped leaves of what was saved."""
         if self._ragged:
             return list(self._results(root, stored))
         if all([memory is not None for memory, _ in stored]):
@@ -243,7 +247,6 @@ def _path_levels(root: Any, path: tuple[str, ...]) -> list[Level]:
     return [_level(spot, 0) for spot in spots]
 
 
-@collector_paused()
 def write_leaf(root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor, options: dict[str, bool]) -> Tensor:
     """Adds one leaf to the folder of a tree, with the levels that it lacks."""
     empty = options["empty"]

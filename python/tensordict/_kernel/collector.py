@@ -3,21 +3,57 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+
+
+class _Pauses:
+    """How many threads hold the collector back, which is one for the whole process, and whether it was on before the first."""
+
+    __slots__ = ("count", "guard", "was_on")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.was_on = False
+        self.guard = Lock()
+
+    def begin(self) -> None:
+        with self.guard:
+            if not self.count:
+                self.was_on = gc.isenabled()
+                gc.disable()
+            self.count += 1
+
+    def end(self) -> None:
+        with self.guard:
+            self.count -= 1
+            if not self.count and self.was_on:
+                gc.enable()
+
+    def forget(self) -> None:
+        """In a forked child, where none of the other threads goes on."""
+        if self.count and self.was_on:
+            gc.enable()
+        self.__init__()  # type: ignore[misc]
+
+
+_PAUSES = _Pauses()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PAUSES.forget)
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """No collection inside: each would walk over all that was made so far and find nothing to free.
 
-    Meant for what takes milliseconds. Where the collector is off already, it stays off.
+    Meant for what takes milliseconds, and makes many objects. Where the collector is off already, it stays off.
     """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
+    pauses, process = _PAUSES, os.getpid()
+    pauses.begin()
     try:
         yield
     finally:
-        gc.enable()
+        if os.getpid() == process:  # a child forgot all pauses
+            pauses.end()

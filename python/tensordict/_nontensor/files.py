@@ -12,6 +12,7 @@ from typing import Any
 from tensordict._io.as_json import same_in_json
 from tensordict._io.tree import READERS, Saved
 from tensordict._kernel.native import save_level
+from tensordict._kernel.turns import TURNS
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
 from tensordict._nontensor.stack import NonTensorStack
 from tensordict._nontensor.values import holders
@@ -56,10 +57,14 @@ def _describe_stack(node: Any) -> tuple[str, list[tuple[str, bytes]]]:
 
 
 def resave(node: Any) -> None:
-    """Writes a node that holds objects to its folder again, after they were changed in place."""
+    """Writes a node that holds objects to its folder again, after they were changed in place.
+
+    What is written last is what the last of several threads has left: the objects are looked at in the turn of each.
+    """
     folder = node._rare.get("prefix")
     if folder is not None:
-        save_level(folder, *describe(node))
+        with TURNS.at(os.fspath(folder)):
+            save_level(folder, *describe(node))
 
 
 # The digests of the pickles that this process wrote or read last: those it may read back without being told. There are not

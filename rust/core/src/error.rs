@@ -341,8 +341,14 @@ pub enum Error {
         /// What went wrong.
         source: Box<Error>,
     },
+    /// Who was to write something has not, and says why by other means.
+    #[error("{} could not be written", path.display())]
+    Abandoned {
+        /// What was to be written.
+        path: PathBuf,
+    },
     /// No torch type has the name.
-    #[error("{name:?} is no data type of torch")]
+    #[error("{name:?} is no data type that can be in a file: one of torch that is not quantized")]
     UnknownDType {
         /// The name that was given.
         name: String,

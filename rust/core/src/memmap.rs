@@ -25,7 +25,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-pub use self::filled::create_filled;
+pub use self::filled::{create_filled, create_mapped};
 pub use self::memory::{anonymous, anonymous_with};
 pub(crate) use self::memory::{check_memory, room};
 pub use self::space::{Space, reserve};

@@ -56,7 +56,6 @@ dtypes! {
     C32 "complex32" 4, BC32 "bcomplex32" 4, C64 "complex64" 8, C128 "complex128" 16,
     F8E4M3Fn "float8_e4m3fn" 1, F8E5M2 "float8_e5m2" 1, F8E4M3FnUz "float8_e4m3fnuz" 1, F8E5M2FnUz "float8_e5m2fnuz" 1,
     F8E8M0Fnu "float8_e8m0fnu" 1, F4E2M1FnX2 "float4_e2m1fn_x2" 1,
-    QI8 "qint8" 1, QU8 "quint8" 1, QI32 "qint32" 4, QU4X2 "quint4x2" 1, QU2X4 "quint2x4" 1,
     Bits1X8 "bits1x8" 1, Bits2X4 "bits2x4" 1, Bits4X2 "bits4x2" 1, Bits8 "bits8" 1, Bits16 "bits16" 2,
     U1 "uint1" 1, U2 "uint2" 1, U3 "uint3" 1, U4 "uint4" 1, U5 "uint5" 1, U6 "uint6" 1, U7 "uint7" 1,
     I1 "int1" 1, I2 "int2" 1, I3 "int3" 1, I4 "int4" 1, I5 "int5" 1, I6 "int6" 1, I7 "int7" 1,

@@ -29,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use crate::key::{unravel_key, unravel_key_list, unravel_key_to_tuple, unravel_keys};
     #[pymodule_export]
-    use crate::memmap::{Descriptor, PyMap, map_anonymous, map_create, map_descriptor, map_open};
+    use crate::memmap::{Descriptor, PyMap, map_anonymous, map_create, map_descriptor, map_filled, map_open};
     #[pymodule_export]
     use crate::rows::{
         cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, pad_stack_dicts, stack, stack_dicts,

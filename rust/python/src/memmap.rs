@@ -135,6 +135,30 @@ pub(crate) fn map_create(
     .map(PyMap::new)
 }
 
+/// Makes the file `path` of `bytes` bytes, which `fill` writes into its map, and maps it for writing. The file has its name only
+/// once `fill` is done; one that is there is replaced, or an error unless `existsok`.
+#[pyfunction]
+pub(crate) fn map_filled(
+    py: Python<'_>,
+    path: PathBuf,
+    bytes: u64,
+    existsok: bool,
+    fill: &Bound<'_, PyAny>,
+) -> PyResult<PyMap> {
+    let mut failed = None;
+    let made = memmap::create_mapped(&path, bytes, existsok, |map| {
+        let done = Py::new(py, PyMap::new(map)).and_then(|map| fill.call1((map,)).map(drop));
+        done.map_err(|error| {
+            failed = Some(error);
+            tensordict_core::Error::Abandoned { path: path.clone() }
+        })
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => made.map(PyMap::new).map_err(|error| raise(&error)),
+    }
+}
+
 /// Maps `bytes` zero bytes that have no file, with the descriptor by which other processes map them. There may be more than
 /// there is memory if `sparse`.
 #[pyfunction]

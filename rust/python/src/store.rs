@@ -62,10 +62,12 @@ impl DTypes {
         })
     }
 
-    fn of(&self, object: &Bound<'_, PyAny>) -> PyResult<DType> {
+    /// The type that an object of torch is, that of the leaf `key`.
+    fn of(&self, object: &Bound<'_, PyAny>, key: &str) -> PyResult<DType> {
         match self.types.get(&object.as_ptr().addr()) {
             Some(dtype) => Ok(*dtype),
-            None => DType::parse(&object.str()?.to_string_lossy()).map_err(|error| raise(&error)),
+            None => DType::parse(&object.str()?.to_string_lossy())
+                .map_err(|error| PyValueError::new_err(format!("the entry {key:?} cannot be saved: {error}"))),
         }
     }
 
@@ -262,7 +264,7 @@ impl<'py> Held<'py> {
         // Where components lie is no content of theirs.
         let empty = options.empty && !matches!(says, Says::Nothing);
         let py = tensor.py();
-        let dtype = dtypes.of(&tensor.getattr(intern!(py, "dtype"))?)?;
+        let dtype = dtypes.of(&tensor.getattr(intern!(py, "dtype"))?, &key)?;
         let mut seen = None;
         if !empty && let Some(view) = tensor::read(&tensor)? {
             seen = Some((

@@ -12,11 +12,31 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode as Permissions, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{FileId, Map, Mode, beside, create_new, from_file, io_error, put, replaceable};
+use super::{FileId, Map, Mode, Space, beside, create_new, from_file, io_error, put, replaceable};
 use crate::{Error, Result};
 
 /// How often, a millisecond apart, a file gets the name by which it replaces another while others have it.
 const ATTEMPTS: usize = 10_000;
+
+/// Makes the file `path` of `bytes` bytes, which `fill` writes into its map, and maps it for writing. The file has its name only
+/// then. One that is there is replaced, or an error unless `existsok`.
+///
+/// # Errors
+/// As [`create_filled`], and the file is there.
+pub fn create_mapped(
+    path: &Path,
+    bytes: u64,
+    existsok: bool,
+    fill: impl FnOnce(Map) -> Result<()>,
+) -> Result<Map> {
+    if !existsok && path.symlink_metadata().is_ok() {
+        return Err(Error::Exists { path: path.into() });
+    }
+    create_filled(path, bytes, |file| {
+        Space::Reserved.take(file, path, bytes)?;
+        fill(from_file(file, path, bytes, Mode::ReadWrite)?)
+    })
+}
 
 /// Makes the file `path` of the `bytes` bytes that `fill` writes, in the place of the one that is there, and maps it for
 /// writing.
