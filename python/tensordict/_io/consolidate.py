@@ -143,7 +143,7 @@ class ConsolidateOps(Waist):
             storage, views = _to_memory(tree, pieces, target, non_blocking, share_memory, pin_memory)
             return _finish(tree, storage, views, locks, inplace)
 
-        return in_background(work, early, num_threads)
+        return in_background(work, filename, early, num_threads)
 
     def is_consolidated(self) -> bool:
         """Whether all leaves are views of one buffer, which `consolidate` made, and which holds nothing else."""

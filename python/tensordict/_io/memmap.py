@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._io.background import run
 from tensordict._io.plan import CPU, Plan, mark
 from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
@@ -103,7 +103,7 @@ class MemmapOps(Waist):
         _refuse_archive(archive, compression)
         _refuse_shared(self)
         options = options_of(robust_key, copy_existing, existsok, durable=durable)
-        return in_background(_storing(self, prefix, options, Plan.rebuilt), return_early, num_threads)
+        return in_background(_storing(self, prefix, options, Plan.rebuilt), prefix, return_early, num_threads)
 
     def memmap_(
         self,
@@ -126,7 +126,7 @@ class MemmapOps(Waist):
         _refuse_shared(self)
         self._check_memmap_inplace()
         options = options_of(robust_key, copy_existing, existsok, durable=durable)
-        return in_background(_storing(self, prefix, options, Plan.put), return_early, num_threads)
+        return in_background(_storing(self, prefix, options, Plan.put), prefix, return_early, num_threads)
 
     def _check_memmap_inplace(self) -> None:
         """Raises where the entries cannot be replaced by mapped ones."""
@@ -167,7 +167,7 @@ class MemmapOps(Waist):
         """
         _refuse_archive(archive, None)
         options = options_of(robust_key, True, existsok, empty=True, sparse=sparse)
-        return in_background(_storing(self, prefix, options, Plan.rebuilt), return_early, num_threads)
+        return in_background(_storing(self, prefix, options, Plan.rebuilt), prefix, return_early, num_threads)
 
     def save(
         self,
@@ -410,14 +410,11 @@ def _refuse_shared(node: Any) -> None:
         raise RuntimeError("memmap and shared memory are mutually exclusive features.")
 
 
-def in_background(work: Any, return_early: bool, num_threads: int) -> Any:
-    """The result of `work`, or a future of it."""
-    if not (return_early and num_threads > 1):
-        return work()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="tensordict-save")
-    future: Future[Any] = pool.submit(work)
-    pool.shutdown(wait=False)
-    return TensorDictFuture([future])
+def in_background(work: Any, place: FilePath | None, return_early: bool, num_threads: int) -> Any:
+    """The result of `work`, which saves to `place`, or a future of it."""
+    early = return_early and num_threads > 1
+    result = run(work, place, early)
+    return TensorDictFuture([result]) if early else result
 
 
 def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..., Any]) -> Callable[[], Any]:
