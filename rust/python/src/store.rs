@@ -66,8 +66,9 @@ impl DTypes {
     fn of(&self, object: &Bound<'_, PyAny>, key: &str) -> PyResult<DType> {
         match self.types.get(&object.as_ptr().addr()) {
             Some(dtype) => Ok(*dtype),
-            None => DType::parse(&object.str()?.to_string_lossy())
-                .map_err(|error| PyValueError::new_err(format!("the entry {key:?} cannot be saved: {error}"))),
+            None => DType::parse(&object.str()?.to_string_lossy()).map_err(|error| {
+                PyValueError::new_err(format!("the entry {key:?} cannot be saved: {error}"))
+            }),
         }
     }
 
