@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, Gradient, Gradients, Weakly, is_same_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, Weakly, is_same_memory, references};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -74,11 +74,6 @@ fn counts_all(py: Python<'_>) -> PyResult<bool> {
     let counts = references(&tensor) > before;
     drop(held);
     Ok(counts)
-}
-
-#[expect(deprecated, reason = "what replaces `get_refcnt` is unsafe")]
-fn references(object: &Bound<'_, PyAny>) -> isize {
-    object.get_refcnt()
 }
 
 /// Hashes addresses, which differ enough by themselves.

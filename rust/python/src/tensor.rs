@@ -38,7 +38,7 @@ pub(crate) use self::direct::Gradient;
 use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
-pub(crate) use self::object::{Weakly, own_dict};
+pub(crate) use self::object::{Weakly, own_dict, references};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 
