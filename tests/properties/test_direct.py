@@ -221,6 +221,30 @@ def test_check_raises_with_both_values() -> None:
     assert run(DIFFERS, "1").returncode == 0
 
 
+# Who is asked for a gradient while it is compared what tensors say of themselves.
+ASKED = """
+import torch
+from tensordict import TensorDict
+from tensordict._kernel import native
+assert "gradient" in native.read_directly()
+net, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+net.weight.grad = torch.ones(2, 2)
+tree = TensorDict.from_module(net)
+values = tree.data.clone()
+shared = [*net.parameters(), *other.parameters(), *values.values()]
+asked = []
+torch.Tensor.grad = property(asked.append)
+with tree.to_module(other), values.to_module(net):
+    pass
+print(sum(any(tensor is held for held in shared) for tensor in asked), len(asked))
+"""
+
+
+def test_a_gradient_that_another_thread_may_take_away_is_not_asked_for() -> None:
+    # Torch hands it out while it ends. Two parameters were made for the swap alone, and are asked.
+    assert lines(ASKED, "check") == ["0 2"]
+
+
 def test_gradients_while_another_thread_goes_backward() -> None:
     # Autograd writes gradients without the interpreter lock, while a swap asks whether there is one.
     net = torch.nn.Linear(64, 64)

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple, PyWeakrefReference};
 
 use crate::error::internal;
-use crate::tensor::{Attribute, Gradient, Gradients, Memory, Place, Weakly, compare_memory};
+use crate::tensor::{Attribute, Gradient, Gradients, Memory, Place, Weakly, compare_memory, references};
 
 /// How to ask a tensor for what a swap has to know.
 pub(crate) struct Questions {
@@ -88,12 +88,6 @@ fn counts_all(py: Python<'_>) -> PyResult<bool> {
     let counts = references(&tensor) > before;
     drop(held);
     Ok(counts)
-}
-
-#[expect(deprecated, reason = "what replaces `get_refcnt` is unsafe")]
-#[inline]
-fn references(object: &Bound<'_, PyAny>) -> isize {
-    object.get_refcnt()
 }
 
 /// Hashes addresses, which differ enough by themselves.

@@ -40,7 +40,7 @@ use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
 pub(crate) use self::memory::{Memory, Place, compare_memory, place_of};
-pub(crate) use self::object::{Weakly, next_if_key, own_dict};
+pub(crate) use self::object::{Weakly, next_if_key, own_dict, references};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 

@@ -8,8 +8,8 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::Torch;
 use super::direct::{Direct, Gradient};
+use super::{Torch, references};
 
 /// The error where the two ways differ.
 pub(super) fn differ(object: &Bound<'_, PyAny>, direct: &str, torch: &str) -> PyErr {
@@ -63,17 +63,41 @@ impl Torch {
     }
 }
 
-/// What torch says of the gradient of a tensor: whether it requires one, is a leaf, has one, has hooks.
-fn facts(object: &Bound<'_, PyAny>) -> PyResult<[bool; 4]> {
-    let is_there = |name: &str| -> PyResult<bool> { Ok(!object.getattr(name)?.is_none()) };
-    let is_leaf = object.getattr("is_leaf")?.is_truthy()?;
-    Ok([
-        object.getattr("requires_grad")?.is_truthy()?,
-        is_leaf,
+/// What torch says of the gradient of a tensor.
+struct Facts {
+    required: bool,
+    leaf: bool,
+    /// `None` where it was not asked for.
+    gradient: Option<bool>,
+    hooks: bool,
+}
+
+impl Facts {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let is_there = |name: &str| -> PyResult<bool> { Ok(!object.getattr(name)?.is_none()) };
+        let leaf = object.getattr("is_leaf")?.is_truthy()?;
+        // A thread that takes a gradient away lets the interpreter lock go while the gradient ends and can still be got, so
+        // that who asks for it meanwhile gets an object that is being freed. Of a tensor that others hold it is not asked.
         // Of a result it may not be asked without a warning.
-        is_leaf && is_there("grad")?,
-        is_there("_backward_hooks")? || is_there("_post_accumulate_grad_hooks")?,
-    ])
+        let is_ours = references(object) == 1;
+        Ok(Self {
+            required: object.getattr("requires_grad")?.is_truthy()?,
+            leaf,
+            gradient: (leaf && is_ours).then(|| is_there("grad")).transpose()?,
+            hooks: is_there("_backward_hooks")? || is_there("_post_accumulate_grad_hooks")?,
+        })
+    }
+
+    /// Whether `found` can be true.
+    fn allow(&self, found: Gradient) -> bool {
+        let wanted = self.required && self.leaf;
+        match found {
+            Gradient::Never => !self.required && self.leaf && self.gradient != Some(true),
+            Gradient::Wanted => wanted && self.gradient != Some(true) && !self.hooks,
+            Gradient::Used => wanted && (self.gradient != Some(false) || self.hooks),
+            Gradient::Unclear => true,
+        }
+    }
 }
 
 /// Compares what was `found` of the gradient with what torch says; `again` reads once more.
@@ -83,18 +107,17 @@ pub(super) fn gradient(
     found: Gradient,
     again: impl Fn() -> Gradient,
 ) -> PyResult<()> {
-    let says = facts(object)?;
-    let same = match found {
-        Gradient::Never => matches!(says, [false, true, false, _]),
-        Gradient::Wanted => says == [true, true, false, false],
-        Gradient::Used => matches!(says, [true, true, true, _] | [true, true, _, true]),
-        Gradient::Unclear => true,
-    };
+    let says = Facts::of(object)?;
     // A backward pass of another thread may have given it a gradient meanwhile.
-    if same || again() != found {
+    if says.allow(found) || again() != found {
         return Ok(());
     }
-    let [required, leaf, gradient, hooks] = says;
-    let says = format!("requires_grad={required}, is_leaf={leaf}, a gradient: {gradient}, hooks: {hooks}");
+    let Facts {
+        required,
+        leaf,
+        gradient,
+        hooks,
+    } = says;
+    let says = format!("requires_grad={required}, is_leaf={leaf}, a gradient: {gradient:?}, hooks: {hooks}");
     Err(differ(object, &format!("{found:?}"), &says))
 }

@@ -1,4 +1,4 @@
-//! What an object has of Python's own: its weak references, its attributes.
+//! What an object has of Python's own: its references, strong and weak, its attributes.
 #![allow(
     unsafe_code,
     reason = "a word of an object is read where its type says that it is"
@@ -9,6 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType, PyWeakrefReference};
 
 use super::direct::word;
+
+/// How many references to `object` are known to Python, that of the caller included.
+#[expect(deprecated, reason = "what replaces `get_refcnt` is unsafe")]
+pub(crate) fn references(object: &Bound<'_, PyAny>) -> isize {
+    object.get_refcnt()
+}
 
 /// The dict in which every object that has attributes keeps them, whatever its class says of `__dict__`.
 #[inline]

@@ -178,11 +178,16 @@ impl<'py> Session<'py> {
     /// [`Self::bytes_like`] where more has to be looked at.
     #[inline(never)]
     fn bytes_like_slowly<'a>(&self, object: &'a Bound<'py, PyAny>, like: &Like) -> Option<&'a [u8]> {
-        let Borrowed {
+        let Ok(Some(Borrowed {
             raw,
             literal,
             no_grad,
-        } = self.torch.borrow(object).ok()??;
+        })) = self.torch.borrow(object)
+        else {
+            // Torch made an exception to say so: an object, with which the collector may have come.
+            self.stirred.set(true);
+            return None;
+        };
         // SAFETY: [gil] [no-python] the tensor is alive and was not touched since it was read.
         let (shape, strides) = unsafe { raw.dims() }?;
         let sure = literal || {
