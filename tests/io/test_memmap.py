@@ -431,3 +431,23 @@ class TestRefresh:
         stack.memmap_refresh_()
         assert stack.tensordicts[0] is first
         assert [member["b"].tolist() for member in stack.tensordicts] == [[1] * 4, [1] * 5]
+
+
+class Fields(TensorClass):
+    x: torch.Tensor
+    y: torch.Tensor | None = None
+
+
+def test_a_key_that_is_no_field_is_not_written(tmp_path):
+    alone = Fields(torch.zeros(3), batch_size=[3]).memmap_(tmp_path / "alone")
+    inside = TensorDict({"n": Fields(torch.zeros(3), batch_size=[3])}, [3]).memmap_(tmp_path / "inside")
+    for mapped, key in ((alone, "z"), (inside, ("n", "z"))):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(ValueError, match="'z'"):
+            mapped.make_memmap(key, (3, 2))
+        with pytest.raises(ValueError, match="'z'"):
+            mapped.make_memmap_from_tensor(key, torch.zeros(3, 2))
+        assert sorted(tmp_path.rglob("*")) == before
+        mapped.memmap_refresh_()
+    alone.make_memmap("y", (3, 2)).fill_(2)
+    assert Fields.load_memmap(tmp_path / "alone").y.tolist() == [[2, 2]] * 3

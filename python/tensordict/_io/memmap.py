@@ -542,6 +542,9 @@ def _add_leaf(root: Any, key: Any, leaf: Tensor, options: dict[str, bool], stric
         raise RuntimeError(
             f"The key {key} already exists within the target tensordict. Delete that entry before overwriting it."
         )
+    schema = node._schema
+    if schema is not None and missing[0] not in schema.fields:
+        raise schema.foreign({missing[0]})
     prefix = root._rare.get("prefix")
     if prefix is not None:
         if strict:
