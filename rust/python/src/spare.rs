@@ -20,6 +20,8 @@ pub(crate) struct Questions {
     is_leaf: Attribute,
     /// Whether it has a dtype of gradients of its own, and its names, in releases of torch that have such.
     grad_dtype: Option<Attribute>,
+    /// That dtype itself, in releases that do not say whether it is its own.
+    gradient_dtype: Option<Attribute>,
     names: Option<Attribute>,
     weakly: Weakly,
     /// Whether the references of a tensor's object count those that torch's own code holds.
@@ -31,13 +33,18 @@ impl Questions {
         let getter = |name| {
             Attribute::new(py, name)?.ok_or_else(|| internal("an attribute of tensors is not one of C"))
         };
+        let grad_dtype = Attribute::new(py, "_has_grad_dtype_override")?;
         Ok(Self {
+            gradient_dtype: match grad_dtype {
+                Some(_) => None,
+                None => Attribute::new(py, "grad_dtype")?,
+            },
             requires_grad: getter("requires_grad")?,
             grad: getter("grad")?,
             hooks: getter("_backward_hooks")?,
             later_hooks: getter("_post_accumulate_grad_hooks")?,
             is_leaf: getter("is_leaf")?,
-            grad_dtype: Attribute::new(py, "_has_grad_dtype_override")?,
+            grad_dtype,
             names: Attribute::new(py, "names")?,
             weakly: Weakly::new(&parameter(py)?)?,
             counts_all: counts_all(py)?,
@@ -259,6 +266,10 @@ impl Spare {
                     if !is_unset(&asked.get(parameter)?)? {
                         return Ok(false);
                     }
+                }
+                if let Some(asked) = &questions.gradient_dtype {
+                    let own = parameter.getattr(intern!(parameter.py(), "dtype"))?;
+                    return Ok(asked.get(parameter)?.is(&own));
                 }
                 Ok(true)
             }
