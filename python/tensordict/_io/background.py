@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock, current_thread
 from typing import Any
 
+from tensordict._kernel.fork import in_children
 from tensordict._types import FilePath
 
 _WORKERS = "tensordict-save"
@@ -41,9 +42,8 @@ class _Line:
 
 
 _LINE = _Line()
-if hasattr(os, "register_at_fork"):
-    # What goes on in the parent is no business of a child, where it never ends.
-    os.register_at_fork(after_in_child=_LINE.__init__)  # type: ignore[misc]
+# What goes on in the parent is no business of a child, where it never ends.
+in_children(_LINE.__init__)  # type: ignore[misc]
 
 
 def run(work: Callable[[], Any], place: FilePath | None, early: bool) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
+from tensordict._kernel.fork import in_children
+
 
 class _Pauses:
     """How many threads hold the collector back, which is one for the whole process, and whether it was on before the first."""
@@ -40,8 +42,7 @@ class _Pauses:
 
 
 _PAUSES = _Pauses()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PAUSES.forget)
+in_children(_PAUSES.forget)
 
 
 @contextmanager

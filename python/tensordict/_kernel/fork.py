@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from tensordict._kernel.native import inherited_locks
+
+
+def in_children(function: Callable[[], object]) -> None:
+    """Has `function` called in each forked child, where none of the other threads goes on."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
 
 
 def _let_go() -> None:
@@ -15,5 +22,4 @@ def _let_go() -> None:
 
 def close_inherited_locks() -> None:
     """Sees to it that forked children let go of the locks. To be called once."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_let_go)
+    in_children(_let_go)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from threading import RLock
 from typing import Any
+
+from tensordict._kernel.fork import in_children
 
 
 class _Turns:
@@ -21,5 +22,4 @@ class _Turns:
 
 
 TURNS = _Turns()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=TURNS.__init__)  # type: ignore[misc]
+in_children(TURNS.__init__)  # type: ignore[misc]
