@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tensordict
-from tensordict import MemoryMappedTensor, TensorClass, TensorDict, lazy_stack
+from tensordict import MemoryMappedTensor, NonTensorStack, TensorClass, TensorDict, lazy_stack
 from tensordict._io.memmap import TensorDictFuture
 
 KEYS = [
@@ -431,6 +431,17 @@ class TestRefresh:
         stack.memmap_refresh_()
         assert stack.tensordicts[0] is first
         assert [member["b"].tolist() for member in stack.tensordicts] == [[1] * 4, [1] * 5]
+
+    def test_members_of_other_classes_and_objects_are_replaced(self, tmp_path):
+        stack = lazy_stack([TensorDict({"x": torch.zeros(2)}, [2])] * 2).memmap(tmp_path / "stack")
+        lazy_stack([TensorDict({"x": torch.ones(2)}, [2]), Fields(torch.ones(2), batch_size=[2])]).memmap(tmp_path / "stack")
+        stack.memmap_refresh_()
+        assert [type(member) for member in stack.tensordicts] == [TensorDict, Fields]
+        assert stack.tensordicts[1].x.tolist() == [1, 1]
+        assert stack.is_memmap()
+        words = NonTensorStack("a", "b").memmap(tmp_path / "words")
+        NonTensorStack("c", "d").memmap(tmp_path / "words")
+        assert words.memmap_refresh_().tolist() == ["c", "d"]
 
 
 class Fields(TensorClass):

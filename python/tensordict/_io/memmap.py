@@ -497,7 +497,10 @@ def _take_over(node: Any, found: Any) -> None:
     node._set_lock(False)
     if node._stacked:
         for place, value in found._pieces().items():
-            _take_over(shared[place], value)
+            if place in shared:
+                _take_over(shared[place], value)
+            else:
+                node.tensordicts[place] = value
         return
     node._set_batch_size(found.batch_size)
     fields = found._fields()
