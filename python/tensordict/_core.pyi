@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -305,15 +305,21 @@ def runs_under(lengths: SupportsGetItem[int, SupportsIndex], budget: SupportsInd
     budget is a run of its own.
     """
 
+def same_shapes(leaves: list[Any], values: list[Any]) -> bool:
+    """
+    Whether each of `values` is a tensor of the shape of the one at its place in `leaves`; false also where that would take a
+    longer look.
+    """
+
 def save_leaf(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plan: tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None], prepare: Any, options: Incomplete) -> tuple[Map | None, str]:
     """
     Adds one leaf to the folder `path`, or replaces it. The levels lead from the root to the one of the leaf.
     """
 
-def save_level(path: str | PathLike[str], text: str, files: SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]]) -> None:
+def save_level(path: str | PathLike[str], text: str, files: SupportsGetItem[int, tuple[str, SupportsGetItem[int, SupportsIndex]]], known: SupportsGetItem[int, tuple[str | PathLike[str], Map]]) -> None:
     """
     Writes again what the folder `path`, a level that is no plain dictionary, says of itself: the JSON of its metadata, and
-    the files beside it.
+    the files beside it. `known` are mapped files of the save that it belongs to, by name: another one is not written to.
     """
 
 def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level], leaf_plans: SupportsGetItem[int, tuple[SupportsIndex, str, Any, tuple[str | PathLike[str], Map | None] | None, str | None]], prepare: Any, options: Incomplete, since: FolderMoment | None = None) -> list[tuple[Map | None, str]] | None:

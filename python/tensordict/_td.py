@@ -19,8 +19,9 @@ from tensordict._kernel.unbatched import is_unbatched
 from tensordict._old_names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
-from tensordict._ops.indexing import assign_rows
+from tensordict._ops.indexing import plan_rows
 from tensordict._ops.waist import change_other, collect_own, refill
+from tensordict._ops.writes import Writes
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 
@@ -211,7 +212,12 @@ class TensorDict(TensorDictBase):
         return self._rebuild(fields, index.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
 
     def _assign(self, index: Index, value: Any) -> None:
-        assign_rows(self, index, value)
+        plan = Writes()
+        plan_rows(self, index, value, plan)
+        plan.run()
+
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan_rows(self, index, value, plan)
 
     def _set_batch_size(self, batch_size: Size) -> None:
         self._batch_size = batch_size

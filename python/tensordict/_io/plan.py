@@ -6,19 +6,27 @@ record and not by the tree, which another thread may change meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 
-from tensordict._kernel.native import key_file_name
+from tensordict._kernel.native import Map, key_file_name
 from tensordict._types import Names, TensorCollection
+from tensordict.memmap import MemoryMappedTensor, origin_of
 
 CPU = torch.device("cpu")
 
 # The folder, below that of a container around another one, in which the other one is.
 INNER = "_tensordict"
+
+# Mapped files of a save, by name, which tell it from others that come to be at its place. The maps keep the numbers of the
+# files from being given to others.
+Known = list[tuple[str, Map]]
+_ENOUGH = 4
 
 # What a node is: a dictionary of fields, a stack of members, a container around another one, a holder of objects.
 DICT, STACK, WRAPPER, OBJECTS = "dict", "stack", "wrapper", "objects"
@@ -109,7 +117,7 @@ class Plan:
         made: list[Any] = [None] * len(self.spots)
         for spot in reversed(self.spots):
             made[spot.number] = self._rebuilt_node(spot, leaves, made)
-        return _finish(self.spots, made, folders)
+        return _finish(self.spots, made, folders, leaves)
 
     def _rebuilt_node(self, spot: Spot, leaves: list[Tensor], made: list[Any]) -> Any:
         node = spot.node
@@ -137,17 +145,29 @@ class Plan:
                     if type(found) is int:
                         spot.node._set_str(key, leaves[found])
                 spot.node._set_device(CPU)
-        return _finish(self.spots, [spot.node for spot in self.spots], folders)
+        return _finish(self.spots, [spot.node for spot in self.spots], folders, leaves)
 
 
-def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None]) -> Any:
+def known_files(leaves: Iterable[Any]) -> Known:
+    """Some of the files that leaves are mapped from, the smallest."""
+    mapped = [leaf for leaf in leaves if type(leaf) is MemoryMappedTensor and not leaf._index_chain and leaf.numel()]
+    few = nsmallest(_ENOUGH, mapped, key=lambda leaf: leaf.untyped_storage().nbytes())
+    found = [origin_of(leaf) for leaf in few]
+    return [origin for origin in found if origin is not None and origin[1] is not None]  # type: ignore[misc]
+
+
+def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None], leaves: list[Tensor]) -> Any:
     """Locks a tree and marks its nodes as mapped to folders."""
     nodes[0].lock_()
+    # objects are written again without a look at the leaves, whose files say whether the folder still is that of the tree
+    known = known_files(leaves) if any([spot.kind is OBJECTS for spot in spots]) else None
     for spot, node, folder in zip(spots, nodes, folders):
         rare = node._rare
         rare["memmap"] = True
         if spot.kind is not WRAPPER:
             rare["prefix"] = folder
+        if known is not None:
+            rare["known"] = known
         if spot.kind is OBJECTS:
             mark_within(node)
     return nodes[0]

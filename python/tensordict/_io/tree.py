@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Size, Tensor
 
-from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of
+from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of, known_files
 from tensordict._io.ragged import Structures, files_of, from_files
 from tensordict._kernel.collector import collector_paused
 from tensordict._kernel.fork import close_inherited_locks
@@ -311,8 +311,17 @@ def read(
         node = plain_tensordict(fields, size, CPU if level.device is not None else None, level.names)
         node._rare["prefix"] = Path(folder)
         nodes[number] = node
-    top = nodes[0]
+    top = _root_of(nodes)
     return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+
+
+def _root_of(nodes: list[Any]) -> Any:
+    """The root of a tree that was read; where there are objects in it, all know which files tell its save from others."""
+    if any([node._is_non_tensor for node in nodes]):
+        known = known_files([leaf for node in nodes if node._dict_backed for leaf in node._fields().values()])
+        for node in nodes:
+            node._rare["known"] = known
+    return nodes[0]
 
 
 def _fit_objects(fields: dict[str, Any], batch_size: Size) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from tensordict._kernel.native import stack_dicts
 from tensordict._kernel.unbatched import first_of, is_unbatched
 from tensordict._lazy.moves import changed
 from tensordict._lazy.ragged import nested_of, padded_of, unlike
-from tensordict._lazy.write import assign, pieces_of
+from tensordict._lazy.write import parts_at, pieces_of, plan_assign
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.join import densify, stack_tensordicts
+from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._types import NO_DEFAULT, Key, Names, TensorCollection
 from tensordict.base import TensorDictBase
@@ -363,7 +365,18 @@ class LazyStackedTensorDict(TensorDictBase):
         )
 
     def _assign(self, index: Index, value: Any) -> None:
-        assign(self._snapshot(), index, value)
+        plan = Writes()
+        self._plan_assign(index, value, plan)
+        plan.run()
+
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan_assign(self._snapshot(), index, value, plan)
+
+    def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
+        if index is not None:
+            return parts_at(self._snapshot(), index, value)
+        members = self._pieces()
+        return zip(members.values(), self._pieces_of(value, members), repeat(None))
 
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self.batch_size:

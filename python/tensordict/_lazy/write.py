@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from tensordict._kernel.index import Index, parse
 from tensordict._kernel.numbering import Sources
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
+from tensordict._ops.update import plan_update
+from tensordict._ops.writes import Writes
 from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
 
@@ -66,20 +68,22 @@ def _of_sequence(node: Any, value: Any) -> Any:
         return list(stack.unbind(dim))
 
 
-def assign(node: Any, index: Index, value: Any) -> None:
-    """Writes values into the rows at `index`: each member gets the elements that lie in it; all of them, or none."""
-    writes = []
+def parts_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
+    """The members that `index` meets, each with the elements of `value` that lie in it and the rows of it, None for all."""
     for place, key, own in _targets(node, index):
-        writes.append((node.tensordicts[place], key, _rows_of(value, own, index)))
-    for member, key, rows in writes:
+        yield node.tensordicts[place], _rows_of(value, own, index), key
+
+
+def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
+    """Plans writes into the rows at `index`: each member gets the elements that lie in it."""
+    for member, rows, key in parts_at(node, index, value):
+        if key is None and isinstance(rows, (TensorCollection, Mapping)) and not member._is_non_tensor:
+            plan_update(member, rows, plan)
+            continue
         if key is None:
-            member.update(rows, inplace=True) if isinstance(rows, (TensorCollection, Mapping)) else _fill(member, rows)
-        else:
-            member._assign(key, rows)
-
-
-def _fill(member: Any, value: Any) -> None:
-    member[(slice(None),) * len(member.batch_size) if member.batch_size else ...] = value
+            dims = len(member.batch_size)
+            key = parse((slice(None),) * dims if dims else ..., member.batch_size)
+        member._plan_assign(key, rows, plan)
 
 
 def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:

@@ -115,6 +115,10 @@ class NonTensorDataBase(TensorClass):
                 object.__setattr__(self, "_data", before)
                 raise
 
+    def _kept(self) -> Callable[[], None]:
+        """What puts the object back that this has now."""
+        return functools.partial(object.__setattr__, self, "_data", self._data)
+
     def _is_memmaped_from_above(self) -> bool:
         return in_file_of_stack(self)
 
@@ -212,7 +216,7 @@ class NonTensorDataBase(TensorClass):
 
     def _with_rows(self, index: Index, value: Any) -> Any:
         """This holder, or a stack in its place, after objects were written into the rows at `index`."""
-        if not self.batch_size or (_is_holder(value) and same(value._data, self._data)) or same(value, self._data):
+        if not self.batch_size or self._has(value):
             return self._taking(value)
         stack = self.maybe_to_stack()
         stack._assign(index, value)
@@ -220,16 +224,31 @@ class NonTensorDataBase(TensorClass):
 
     def _taking(self, value: Any) -> Any:
         """This holder with the object of `value`, or what stands in its place where `value` has several."""
-        if isinstance(value, TensorCollection) and not value._is_non_tensor:
-            raise _refused(self, value)
+        self._check_objects(value, self.batch_size)
         if isinstance(value, TensorCollection) and value._stacked:  # type: ignore[attr-defined]
             found = holders(value)
             if not found or any([not same(found[0]._data, item._data) for item in found[1:]]):
                 return self.maybe_to_stack()._taking(value)
             value = found[0]
-        check_own_file(self)
         self._hold(value._data if _is_holder(value) else value)
         return self
+
+    def _check_objects(self, value: Any, size: Size, rows: bool = False) -> Any:
+        """Raises where `value` cannot be written into all elements, or into rows of the batch size `size`, for what it is."""
+        check_own_file(self)
+        if isinstance(value, TensorCollection) and not value._is_non_tensor:
+            raise _refused(self, value)
+        if rows and self.batch_size and not self._has(value):
+            from tensordict._nontensor.stack import objects_for
+
+            objects_for(value, size)
+        elif isinstance(value, TensorCollection) and value._stacked and value.batch_size != size:  # type: ignore[attr-defined]
+            value.expand(size)  # type: ignore[attr-defined]
+        return value
+
+    def _has(self, value: Any) -> bool:
+        """Whether an object, or that of a holder, is the one that this has."""
+        return same(value._data if _is_holder(value) else value, self._data)
 
     def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
         return compared(self, other, function)

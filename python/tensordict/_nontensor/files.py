@@ -64,7 +64,7 @@ def resave(node: Any) -> None:
     folder = node._rare.get("prefix")
     if folder is not None:
         with TURNS.at(os.fspath(folder)):
-            save_level(folder, *describe(node))
+            save_level(folder, *describe(node), node._rare.get("known") or [])
 
 
 # The digests of the pickles that this process wrote or read last: those it may read back without being told. There are not

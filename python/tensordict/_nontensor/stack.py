@@ -22,7 +22,8 @@ from tensordict._lazy.stack import LazyStackedTensorDict
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared
 from tensordict._nontensor.values import holders, nested, same, sources
 from tensordict._ops.repr import Entry
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._ops.writes import Writes
 from tensordict._types import Key, Names, TensorCollection
 
 
@@ -193,9 +194,36 @@ class NonTensorStack(LazyStackedTensorDict):
         return self._transform(index)
 
     def _assign(self, index: Index, value: Any) -> None:
+        self._put(sources(index, self.batch_size), self._check_objects(value, index.shape(self.batch_size)))
+
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        Waist._plan_assign(self, index, value, plan)
+
+    def _check_objects(self, value: Any, size: Size, rows: bool = False) -> list[Any]:
         check_own_file(self)
-        write(self, sources(index, self.batch_size), _objects_for(value, index.shape(self.batch_size)))
-        self._resave()
+        return objects_for(value, size)
+
+    def _put(self, places: list[int], values: list[Any]) -> None:
+        """Puts objects in the elements with these numbers, and all back if they cannot be written to the file."""
+        put_back = self._kept() if self.is_memmap() else None
+        try:
+            write(self, places, values)
+            self._resave()
+        except BaseException:
+            if put_back is not None:
+                put_back()
+            raise
+
+    def _kept(self) -> Callable[[], None]:
+        members = self.tensordicts.copy()
+        below = [member._kept() for member in members]
+
+        def put_back() -> None:
+            self.tensordicts[:] = members
+            for member in below:
+                member()
+
+        return put_back
 
     def _with_rows(self, index: Index, value: Any) -> Any:
         """This stack after objects were written into the rows at `index`."""
@@ -204,16 +232,15 @@ class NonTensorStack(LazyStackedTensorDict):
 
     def _taking(self, value: Any) -> Any:
         """This stack with other objects for all elements."""
-        check_own_file(self)
-        write(self, list(range(math.prod(self.batch_size))), _objects_for(value, self.batch_size))
-        self._resave()
+        size = self.batch_size
+        self._put(list(range(math.prod(size))), self._check_objects(value, size))
         return self
 
     def _take_file(self, other: Any) -> None:
         """Writes this stack to the folder of the mapped holder in whose place it comes."""
         rare = other._extra
         if rare is not None and rare.get("memmap"):
-            self._rare.update(memmap=True, prefix=rare.get("prefix"))
+            self._rare.update(memmap=True, prefix=rare.get("prefix"), known=rare.get("known"))
             mark_within(self)
             self._resave()
 
@@ -430,7 +457,7 @@ def _reduced(node: Any, change: Change) -> Any:
     return copy_nodes(node if node.batch_size == wanted else node.expand(wanted))
 
 
-def _objects_for(value: Any, size: Size) -> list[Any]:
+def objects_for(value: Any, size: Size) -> list[Any]:
     """The objects that are written into a batch of `size`, one for each element.
 
     Raises:

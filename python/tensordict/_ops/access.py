@@ -15,9 +15,8 @@ from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.waist import Waist, leaves_of
+from tensordict._ops.writes import ObjectEntry, Write
 from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
-
-Write = tuple[Any, str, Any, bool]  # (node, key, checked value, whether to write into the storage that is there)
 
 
 def descend(node: Any, path: Path) -> Any:
@@ -127,7 +126,11 @@ class AccessOps(Waist):
         if node is not None:
             node.set(key[-1], item, non_blocking=non_blocking)
             return self
-        self._write([self._plan_set(path_of(key), item, inplace, non_blocking)], non_blocking)
+        node, last, value, into = self._plan_set(path_of(key), item, inplace, non_blocking)
+        if into:
+            node._write_str(last, value, non_blocking)
+        else:
+            node._set_str(last, value)
         return self
 
     def _holder(self, key: Any) -> Any:
@@ -169,14 +172,6 @@ class AccessOps(Waist):
             leaf_node = below
         leaf_node._set_str(path[-1], coerce(leaf_node, path[-1], item, non_blocking))
         return node, path[0], branch, False
-
-    def _write(self, writes: list[Write], non_blocking: bool) -> None:
-        """Executes checked writes."""
-        for node, key, value, into in writes:
-            if not into:
-                node._set_str(key, value)
-            else:
-                node._write_str(key, value, non_blocking)
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         """Writes a checked value into the storage of the entry `key` of the first level."""
@@ -232,7 +227,7 @@ class AccessOps(Waist):
         holder, last = holder_of(self, path_of(key))
         target = holder._get_str(last)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
-            ObjectEntry(holder, last)[index] = value
+            ObjectEntry(holder, last).put(parse(index, target.batch_size), value)  # type: ignore[attr-defined]
             return self
         if isinstance(target, Tensor) and not isinstance(value, (Tensor, int, float, complex)):
             value = as_tensor(str(key), value, target.device)
@@ -322,29 +317,6 @@ class AccessOps(Waist):
         if not isinstance(source, (TensorCollection, Mapping)):
             raise RuntimeError(f"replace takes a tensordict or a mapping, got a {type(source).__name__}")
         return self.copy().update(source, **kwargs)  # type: ignore[attr-defined]
-
-
-class ObjectEntry:
-    """The place of an entry that holds objects, to be written into like a leaf."""
-
-    __slots__ = ("key", "node")
-    is_nested = False
-
-    def __init__(self, node: Any, key: str) -> None:
-        self.node = node
-        self.key = key
-
-    def copy_(self, value: Any, non_blocking: bool = False) -> None:
-        """Takes over the objects of `value`."""
-        self.node._write_str(self.key, value, non_blocking)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        node, key = self.node, self.key
-        if node._stacked:
-            node._assign(parse(index, node.batch_size), {key: value})
-            return
-        entry = node._get_str(key)
-        node._put_objects(key, entry, entry._with_rows(parse(index, entry.batch_size), value))
 
 
 def _unfit(key: str, target: Any, item: Any) -> _InplaceWriteError:

@@ -14,10 +14,11 @@ from tensordict._kernel.keys import is_key, key_of, path_of
 from tensordict._kernel.registry import exposed
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
-from tensordict._ops.access import ObjectEntry, holder_of
+from tensordict._ops.access import holder_of
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
-from tensordict._ops.update import Copy, _check_copy, _plan_copies, write_rows
+from tensordict._ops.update import check_copy, plan_copies
+from tensordict._ops.writes import ObjectEntry, Writes
 from tensordict._reexport import non_tensor, sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
 
@@ -86,37 +87,31 @@ class IndexOps(KeyOps):
         return sub_tensordict(self, idx)
 
 
-def assign_rows(node: Any, index: Index, value: Any) -> None:
-    """Writes a tensordict, a mapping, a tensor or a number into the rows at `index` of a dict-backed node."""
-    copies: list[Copy] = []
-    fresh: list[tuple[Any, str, Any]] = []
+def plan_rows(node: Any, index: Index, value: Any, plan: Writes) -> None:
+    """Plans the write of a tensordict, a mapping, a tensor or a number into the rows at `index` of a dict-backed node."""
     if isinstance(value, (TensorCollection, Mapping)):
         if isinstance(value, TensorCollection):
             value = _fit_rows(node, index, value)
-        _plan_rows(node, index, value, copies, fresh)
+        _plan_entries(node, index, value, plan)
     else:
-        _plan_value(node, index, value, copies)
-    write_rows(copies, index)
-    for below, key, item in fresh:
-        below._set_str(key, item)
+        _plan_value(node, index, value, plan)
 
 
-def _plan_value(node: Any, index: Index, value: Any, copies: list[Copy]) -> None:
+def _plan_value(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans the writes of one value into the rows of all leaves; a stack divides it among its members itself."""
     for part in node._parts():
         if isinstance(part, TensorCollection) and part._is_non_tensor:
             continue  # one value for all leaves is a number or a tensor
-        if isinstance(part, TensorCollection) and not part._stacked:  # type: ignore[attr-defined]
-            _plan_value(part, index, value, copies)
-            continue
-        if is_unbatched(part):
-            continue  # it has no rows
-        item = value
-        if not isinstance(part, TensorCollection):
+        if isinstance(part, TensorCollection):
+            if part._stacked:  # type: ignore[attr-defined]
+                part._plan_assign(parse(index.key, part.batch_size), value, plan)  # type: ignore[attr-defined]
+            else:
+                _plan_value(part, index, value, plan)
+        elif not is_unbatched(part):  # that has no rows
             item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, part.device)
             if isinstance(item, Tensor):
-                _check_copy("value", part, item, index)
-        copies.append((part, item))
+                check_copy("value", part, item, index)
+            plan.copies.append((part, index, item))
 
 
 def _fit_rows(node: Any, index: Index, value: Any) -> Any:
@@ -132,24 +127,24 @@ def _fit_rows(node: Any, index: Index, value: Any) -> Any:
     return value.expand(rows)
 
 
-def _plan_rows(node: Any, index: Index, value: Any, copies: list[Copy], fresh: list[tuple[Any, str, Any]]) -> None:
+def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans the writes of the entries of `value`: into leaves that are there, and as new entries, zero in all other rows."""
     fields = node._fields()
     items = value._entries() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
-            copies.append((ObjectEntry(*holder_of(node, path_of(key))), item))  # type: ignore[arg-type]
+            plan.put_objects(ObjectEntry(*holder_of(node, path_of(key))), index, item)
         elif isinstance(target, TensorCollection) and target._stacked:  # type: ignore[attr-defined]
-            copies.append((target, item))  # type: ignore[arg-type]
+            target._plan_assign(parse(index.key, target.batch_size), item, plan)  # type: ignore[attr-defined]
         elif isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
-            _plan_rows(target, index, item, copies, fresh)
+            _plan_entries(target, index, item, plan)
         elif target is not None:
-            _plan_copies(node, {key: item}, index, None, copies)
+            plan_copies(node, {key: item}, index, None, plan)
         else:
             below, name = _holder_for(node, path_of(key))
             below._check_unlocked()
-            fresh.append((below, name[0], fresh_rows(below, index, name[0], _nested(name[1:], item))))
+            plan.sets.append((below, name[0], fresh_rows(below, index, name[0], _nested(name[1:], item)), False))
 
 
 def _holder_for(node: Any, path: Path) -> tuple[Any, Path]:

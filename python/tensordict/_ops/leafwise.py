@@ -15,7 +15,7 @@ import torch
 
 from tensordict._kernel.native import is_plain, regrouped
 from tensordict._kernel.ragged import each
-from tensordict._ops.operands import align, check_grown, check_stays, regrow, settled
+from tensordict._ops.operands import align, check_fitting, check_grown, check_stays, regrow, settled
 from tensordict._ops.waist import collect, map_pairs, refill
 from tensordict._types import TensorCollection
 
@@ -125,6 +125,7 @@ def combine_(node: Any, one: Function, many: Function | None, *others: Any, **op
     check_grown(node, tree)
     columns, change = align(tree, leaves, others, False)
     check_stays(node, change)
+    check_fitting(tree, leaves, columns)
     run_(leaves, one, many, *columns, **options)
     node._wrote(tree, leaves)
     return node

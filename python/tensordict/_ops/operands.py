@@ -9,9 +9,11 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.shapes import broadcast
+from tensordict._kernel.keys import key_of
+from tensordict._kernel.native import same_shapes
+from tensordict._kernel.shapes import broadcast, broadcasts_to
 from tensordict._ops.waist import Tree, collect, is_own, leaves_like, refill, spread
-from tensordict._types import TensorCollection
+from tensordict._types import Path, TensorCollection
 
 _REFUSED = (str, bytes, list, tuple, dict, set, type(None))
 
@@ -136,6 +138,39 @@ def check_grown(node: Any, tree: Tree) -> None:
     """Raises where `settled` had to enlarge `node`."""
     if tree[0] is not node:
         raise _too_large(node, tree[0].batch_size)
+
+
+def check_fitting(tree: Tree, leaves: list[Any], columns: Iterable[Any]) -> None:
+    """Raises where what stands beside a leaf cannot be broadcast to its shape, before an operation in place has begun."""
+    for column in columns:
+        if type(column) is not list or same_shapes(leaves, column):
+            continue
+        for place, (leaf, value) in enumerate(zip(leaves, column)):
+            plain = isinstance(value, Tensor) and not (leaf.is_nested or value.is_nested)
+            if plain and not broadcasts_to(value.shape, leaf.shape):
+                raise RuntimeError(
+                    f"the entry {key_of(path_at(tree, place))!r} has the shape {tuple(leaf.shape)}: what is beside it, of the "
+                    f"shape {tuple(value.shape)}, cannot be broadcast to that"
+                )
+
+
+def path_at(tree: Tree, place: int) -> Path:
+    """The path of the leaf with a number, among those of a tree; members of a stack stand under their numbers."""
+    left = [place]
+
+    def find(pieces: dict[Any, Any]) -> Path | None:
+        for key, part in pieces.items():
+            if type(part) is tuple:
+                below = find(part[1])
+                if below is not None:
+                    return (str(key), *below)
+            elif not left[0]:
+                return (str(key),)
+            else:
+                left[0] -= 1
+        return None
+
+    return find(tree[1]) or ()
 
 
 def _too_large(node: Any, size: Size) -> RuntimeError:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
-from tensordict._kernel.ragged import plan_write, write
+from tensordict._kernel.ragged import plan_write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
-from tensordict._ops.access import AccessOps, ObjectEntry, Write, _fitting, holder_of
+from tensordict._ops.access import AccessOps, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
-from tensordict._ops.leafwise import run_
 from tensordict._ops.take import check_nodes_unlocked, take_over
 from tensordict._ops.waist import copy_nodes
+from tensordict._ops.writes import ObjectEntry, Write, Writes
 from tensordict._types import IndexType, Key, Path, TensorCollection
-
-Copy = tuple[Tensor, Any]  # a leaf and what is written into it
 
 
 def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
@@ -111,7 +108,7 @@ class UpdateOps(AccessOps):
         plan.add(self, source, keys)
         if kwargs and source is not kwargs:
             plan.add(self, kwargs, keys)
-        self._write(plan.writes, non_blocking)
+        plan.all.run(non_blocking)
         for node, fresh in plan.adopted or ():
             take_over(node, fresh)
         return self
@@ -131,12 +128,12 @@ class UpdateOps(AccessOps):
             KeyError: the source has a key that this tensordict lacks.
             RuntimeError: a value does not fit the shape of its entry.
         """
-        copies: list[Copy] = []
+        plan = Writes()
         keys = _paths(keys_to_update)
         for source in (input_dict_or_td, kwargs):
             if source is not None and source is not self:
-                _plan_copies(self, source, None, keys, copies)
-        _copy(copies, non_blocking)
+                plan_copies(self, source, None, keys, plan)
+        plan.run(non_blocking)
         return self
 
     def copy_(self, tensordict: Any, non_blocking: bool = False) -> Self:
@@ -162,9 +159,9 @@ class UpdateOps(AccessOps):
         return self
 
     def _update_rows(self, source: Any, index: Index, keys_to_update: Iterable[Key] | None) -> None:
-        copies: list[Copy] = []
-        _plan_copies(self, source, index, _paths(keys_to_update), copies)
-        write_rows(copies, index)
+        plan = Writes()
+        plan_copies(self, source, index, _paths(keys_to_update), plan)
+        plan.run()
 
     def copy_at_(self, tensordict: Any, idx: IndexType, non_blocking: bool = False, *, fast: bool = True) -> Self:
         """The name that torch-like code has for `update_at_`."""
@@ -179,12 +176,19 @@ class _UpdatePlan:
     that it will hold; None where that is not asked for.
     """
 
-    __slots__ = ("adopted", "chosen", "clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
+    __slots__ = ("adopted", "all", "chosen", "clone", "ignore_lock", "inplace", "is_leaf", "non_blocking", "pending", "writes")
 
     def __init__(
-        self, clone: bool, inplace: bool, non_blocking: bool, is_leaf: Callable[[type], bool], ignore_lock: bool
+        self,
+        clone: bool,
+        inplace: bool,
+        non_blocking: bool,
+        is_leaf: Callable[[type], bool],
+        ignore_lock: bool,
+        plan: Writes | None = None,
     ) -> None:
-        self.writes: list[Write] = []
+        self.all = Writes() if plan is None else plan
+        self.writes = self.all.sets
         self.pending: list[Write] | None = None
         self.adopted: list[tuple[Any, Any]] | None = None
         self.chosen = False  # whether only some keys are taken
@@ -270,6 +274,9 @@ class _UpdatePlan:
             value = value.clone()
         into = self.inplace and target is not None
         write = node._plan_set(path, value, into, self.non_blocking, self.ignore_lock)
+        if into and len(path) == 1 and isinstance(target, TensorCollection) and target._is_non_tensor:
+            self.all.put_objects(ObjectEntry(node, path[0]), None, write[2])
+            return
         self.writes.append(write)
         if self.pending is not None and not into:
             self.pending.append((node, path[0], write[2], False))
@@ -298,16 +305,23 @@ class _UpdatePlan:
         return isinstance(value, Mapping) if not isinstance(value, TensorCollection) else not self.is_leaf(type(value))
 
 
-def _plan_copies(
-    node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path = ()
-) -> None:
-    """Collects what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
+def plan_update(node: Any, source: Any, plan: Writes) -> None:
+    """Plans `update` of a node with the entries of a source, in place where they are there already."""
+    if isinstance(source, TensorCollection):
+        _check_congruent(node.batch_size, source.batch_size)  # type: ignore[attr-defined]
+    _UpdatePlan(False, True, False, default_is_leaf, False, plan).add(node, source, None)
+
+
+def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path = ()) -> None:
+    """Plans what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
     if node._stacked:
-        return _plan_stack(node, source, index, keys, out, above)
-    fields = node._fields()
+        for part, piece, own in node._parts_at(index, source):
+            plan_copies(part, piece, own, keys, plan, above)
+        return
+    fields, copies = node._fields(), plan.copies
     for key, value in _entries(source):
         if index is None and keys is None and type(key) is str and _fits(target := fields.get(key), value):
-            out.append((target, value))  # most entries need no more
+            copies.append((target, None, value))  # most entries need no more
             continue
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
@@ -318,35 +332,27 @@ def _plan_copies(
             raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
         if isinstance(target, TensorCollection) and target._is_non_tensor:
             holder, last = holder_of(node, path)
-            out.append((ObjectEntry(holder, last), _fitting(holder, last, target, value)))  # type: ignore[arg-type]
+            plan.put_objects(ObjectEntry(holder, last), index, _fitting(holder, last, target, value))
             continue
         _check_kinds(key_of(above + path), target, value)
         if isinstance(target, TensorCollection):
-            _plan_copies(target, value, index, below, out, above + path)
-        else:
-            if index is not None and is_unbatched(target):
-                continue  # it has no rows
-            if not isinstance(value, Tensor):
-                value = as_tensor(path[-1], value, target.device)
-            _check_copy(key_of(above + path), target, value, index)
-            out.append((target, value))
+            plan_copies(target, value, index, below, plan, above + path)
+        elif index is None or not is_unbatched(target):  # that has no rows
+            copies.append((target, index, _checked(above + path, target, value, index)))
+
+
+def _checked(path: Path, target: Tensor, value: Any, index: Index | None) -> Tensor:
+    """A value as a tensor that fits a leaf, or the rows of it at an index."""
+    if not isinstance(value, Tensor):
+        value = as_tensor(path[-1], value, target.device)
+    check_copy(key_of(path), target, value, index)
+    return value
 
 
 def _fits(target: Any, value: Any) -> bool:
     """Whether both are plain tensors of one shape."""
     both = type(target) is Tensor and type(value) is Tensor
     return both and not (target.is_nested or value.is_nested) and bool(target.shape == value.shape)
-
-
-def _plan_stack(node: Any, source: Any, index: Index | None, keys: list[Path] | None, out: list[Copy], above: Path) -> None:
-    """`_plan_copies` for a stack: member by member, or by the stack itself where rows are written."""
-    _check_known(node, source, above)
-    if index is not None:
-        out.append((node, source if keys is None else source.select(*keys)))
-        return
-    members = node._pieces()
-    for part, piece in zip(members.values(), node._pieces_of(source, members)):
-        _plan_copies(part, piece, None, keys, out, above)
 
 
 def _check_kinds(key: Key, target: Any, value: Any) -> None:
@@ -356,13 +362,7 @@ def _check_kinds(key: Key, target: Any, value: Any) -> None:
         raise _InplaceWriteError(f"the entry {key!r} is a {kind}: a {type(value).__name__} does not fit it")
 
 
-def _check_known(node: Any, source: Any, above: Path) -> None:
-    for key, _ in _entries(source) if not isinstance(source, TensorCollection) else source._outline():  # type: ignore[attr-defined]
-        if key not in node:
-            raise KeyError(f"The key {key_of(above + path_of(key))!r} was not found in the dest tensordict.")
-
-
-def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) -> None:
+def check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) -> None:
     if target.is_nested:
         plan_write(key, target, value, index)
         return
@@ -370,28 +370,3 @@ def _check_copy(key: Key, target: Tensor, value: Tensor, index: Index | None) ->
     if value.shape != shape and not broadcasts_to(value.shape, shape):
         where = "the entry" if index is None else f"the rows at {index.key} of the entry"
         raise RuntimeError(f"cannot copy the value of shape {value.shape} under the key {key!r} into {where} of shape {shape}")
-
-
-def write_rows(copies: list[Copy], index: Index) -> None:
-    """Writes into the rows at an index."""
-    for leaf, value in copies:
-        if isinstance(leaf, Tensor) and leaf.is_nested:  # it may also be a stack
-            write(None, leaf, value, index)
-        else:
-            leaf[index.key] = value
-
-
-def _copy_into(leaf: Any, value: Any, non_blocking: bool) -> None:
-    leaf.copy_(value, non_blocking=non_blocking)
-
-
-def _copy(copies: list[Copy], non_blocking: bool) -> None:
-    plain: list[Copy] = []
-    for leaf, value in copies:
-        if leaf.is_nested:
-            write(None, leaf, value, None)
-        elif leaf is not value:
-            plain.append((leaf, value))
-    if plain:
-        leaves, values = [leaf for leaf, _ in plain], [value for _, value in plain]
-        run_(leaves, _copy_into, torch._foreach_copy_, values, non_blocking=non_blocking)

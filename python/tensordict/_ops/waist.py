@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -114,6 +115,14 @@ class Waist(TensorCollection):
     @abstractmethod
     def _assign(self, index: Index, value: Any) -> None:
         """Writes checked values into the rows at a parsed index."""
+
+    def _plan_assign(self, index: Index, value: Any, plan: Any) -> None:
+        """Plans `_assign`; what this raises, and what it does not check, is known before anything is written."""
+        plan.put_call(partial(self._assign, index, value))
+
+    def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
+        """For stacks: the members that an index meets, what of a value belongs to each, and its rows; None for all rows."""
+        raise NotImplementedError
 
     @abstractmethod
     def _set_batch_size(self, batch_size: Size) -> None:

@@ -23,8 +23,14 @@ def all_tensors(values: list[Any]) -> bool:
     return all([type(value) is Tensor for value in values])
 
 
+def same_shapes(leaves: list[Tensor], values: list[Any]) -> bool:
+    """Whether each value is a tensor of the shape of the leaf at its place."""
+    return all([type(value) is Tensor and value.shape == leaf.shape for leaf, value in zip(leaves, values)])
+
+
 TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (native.all_fit, all_fit),
     (native.all_tensors, all_tensors),
     (native.regrouped, regrouped),
+    (native.same_shapes, same_shapes),
 ]

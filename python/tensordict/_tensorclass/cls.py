@@ -15,6 +15,7 @@ from tensordict._kernel.keys import is_key, path_of
 from tensordict._kernel.registry import exposed
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry, _long, _ordered
+from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.meta import TensorClassMeta
 from tensordict._tensorclass.schema import FLAGS, Schema
@@ -290,6 +291,15 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
         self._tensordict._set_str(key, value)
 
     def _assign(self, index: Index, value: Any) -> None:
+        self._check_fields(value)
+        super()._assign(index, value)
+
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        self._check_fields(value)
+        super()._plan_assign(index, value, plan)
+
+    def _check_fields(self, value: Any) -> None:
+        """Raises where what is written into rows is of a class with fields that this one lacks."""
         schema: Any = self._schema
         if isinstance(value, _Fields) and not value._fields().keys() <= schema.fields.keys():
             raise ValueError(
@@ -297,7 +307,6 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
                 f"{type(value).__name__} has the fields {sorted(value.__expected_keys__)}, {type(self).__name__} has "
                 f"{sorted(schema.fields)}"
             )
-        super()._assign(index, value)
 
     # Conversions.
 

@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.waist import Tree, Waist
+from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
 from tensordict._types import Names
@@ -137,6 +138,12 @@ class Wrapper(Waist):
 
     def _assign(self, index: Index, value: Any) -> None:
         self._tensordict._assign(index, value._tensordict if isinstance(value, Wrapper) else value)
+
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        self._tensordict._plan_assign(index, value._tensordict if isinstance(value, Wrapper) else value, plan)
+
+    def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
+        return self._tensordict._parts_at(index, value._tensordict if isinstance(value, Wrapper) else value)
 
     def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
         self._tensordict._wrote(tree, leaves)

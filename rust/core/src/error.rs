@@ -47,6 +47,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder holds another save than the one that is to be changed.
+    #[error("{} holds a later save than the one that this belongs to: load it again to change it", path.display())]
+    OtherSave {
+        /// The folder.
+        path: PathBuf,
+    },
     /// An index is not inside the dimension that it is for.
     #[error("index {index} is out of bounds for dimension {dim} with size {size}")]
     IndexOutOfRange {

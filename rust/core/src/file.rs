@@ -592,13 +592,21 @@ pub fn add_leaf(
 }
 
 /// Writes again what the folder `path`, a level that is no plain dictionary, says of itself: its metadata and the files
-/// beside it.
+/// beside it. `known` are files of the save that the writer knows: if none of them is there any more, the folder holds another.
 ///
 /// # Errors
-/// There is no such level, or the system refuses; nothing is changed then.
-pub fn replace_level(path: &Path, meta: &Metadata, files: &[(String, Vec<u8>)]) -> Result<()> {
+/// There is no such level, the folder holds another save, or the system refuses; nothing is changed then.
+pub fn replace_level(
+    path: &Path,
+    meta: &Metadata,
+    files: &[(String, Vec<u8>)],
+    known: &[(PathBuf, FileId)],
+) -> Result<()> {
     let (place, folder) = Place::lock(path)?;
     let view = settled(&recovered(&folder)?)?;
+    if !known.is_empty() && known.iter().all(|(file, id)| FileId::at(file) != Some(*id)) {
+        return Err(Error::OtherSave { path: path.into() });
+    }
     let old = whole::metadata(&view, &place.below)?;
     if old.is_plain() || !members(&view, &place.below, &old).is_empty() {
         return Err(Error::Metadata {

@@ -258,13 +258,19 @@ fn an_object_is_replaced_with_its_files() {
     save(&path, &stack(&["0"], b"aa", r#"{"_type": "Object"}"#), OPTIONS).unwrap();
     let text = br#"{"_type": "Object", "data": 3}"#;
     let meta = || Metadata::parse(text, Path::new("text")).unwrap();
-    replace_level(&path.join("o"), &meta(), &[("pickle.pkl".into(), b"p".to_vec())]).unwrap();
+    replace_level(
+        &path.join("o"),
+        &meta(),
+        &[("pickle.pkl".into(), b"p".to_vec())],
+        &[],
+    )
+    .unwrap();
     assert!(!path.join("o/other.pickle").exists());
     assert_eq!(fs::read(path.join("o/pickle.pkl")).unwrap(), b"p");
     assert_eq!(fs::read(path.join("o/meta.json")).unwrap(), text);
-    replace_level(&path.join("o"), &meta(), &[]).unwrap();
+    replace_level(&path.join("o"), &meta(), &[], &[]).unwrap();
     assert!(!path.join("o/pickle.pkl").exists());
-    let gone = replace_level(&path.join("gone"), &meta(), &[]);
+    let gone = replace_level(&path.join("gone"), &meta(), &[], &[]);
     assert!(matches!(gone, Err(Error::Io { .. })));
 }
 
@@ -324,7 +330,7 @@ fn a_leaf_that_does_not_fit_what_is_there_by_now_is_refused() {
         Err(Error::BatchSize { .. })
     ));
     let meta = Metadata::parse(br#"{"_type": "Object"}"#, Path::new("text")).unwrap();
-    assert!(replace_level(&path.join("n"), &meta, &[]).is_err());
+    assert!(replace_level(&path.join("n"), &meta, &[], &[]).is_err());
     assert_eq!(everything(&path), before);
 }
 

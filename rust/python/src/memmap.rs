@@ -40,6 +40,13 @@ impl PyMap {
     }
 }
 
+impl PyMap {
+    /// The file that is mapped.
+    pub(crate) fn id(&self) -> FileId {
+        self.0.file()
+    }
+}
+
 #[pymethods]
 impl PyMap {
     fn __len__(&self) -> usize {

@@ -57,6 +57,26 @@ pub(crate) fn all_fit(py: Python<'_>, values: &Bound<'_, PyList>, sizes: Vec<i64
     Ok(true)
 }
 
+/// Whether each of `values` is a tensor of the shape of the one at its place in `leaves`; false also where that would take a
+/// longer look.
+#[pyfunction]
+pub(crate) fn same_shapes(
+    py: Python<'_>,
+    leaves: &Bound<'_, PyList>,
+    values: &Bound<'_, PyList>,
+) -> PyResult<bool> {
+    let Some(shapes) = Shapes::open(py)? else {
+        return Ok(false);
+    };
+    for (leaf, value) in leaves.iter().zip(values) {
+        let shape = shapes.of(&leaf)?;
+        if shape.is_none() || shape != shapes.of(&value)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether the type of all of `values` is exactly `torch.Tensor`.
 #[pyfunction]
 pub(crate) fn all_tensors(py: Python<'_>, values: &Bound<'_, PyList>) -> PyResult<bool> {

@@ -428,11 +428,21 @@ pub(crate) fn save_leaf<'py>(
 }
 
 /// Writes again what the folder `path`, a level that is no plain dictionary, says of itself: the JSON of its metadata, and
-/// the files beside it.
+/// the files beside it. `known` are mapped files of the save that it belongs to, by name: another one is not written to.
 #[pyfunction]
-pub(crate) fn save_level(py: Python<'_>, path: PathBuf, text: &str, files: Files) -> PyResult<()> {
+pub(crate) fn save_level(
+    py: Python<'_>,
+    path: PathBuf,
+    text: &str,
+    files: Files,
+    known: Vec<(PathBuf, Py<PyMap>)>,
+) -> PyResult<()> {
     let meta = metadata(text).map_err(|error| raise(&error))?;
-    enter_waiting(py, || file::replace_level(&path, &meta, &files))
+    let known: Vec<_> = known
+        .into_iter()
+        .map(|(path, map)| (path, map.get().id()))
+        .collect();
+    enter_waiting(py, || file::replace_level(&path, &meta, &files, &known))
 }
 
 /// The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
