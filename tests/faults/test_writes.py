@@ -225,3 +225,49 @@ def test_a_handle_whose_files_are_some_of_those_there_writes_its_objects(tmp_pat
     for number, handle in enumerate((td, other)):
         handle[0] = TensorDict({"t": f"by {number}"})
         assert values(TensorDict.load_memmap(tmp_path))["t"] == [f"by {number}", "t1", "t2"]
+
+
+# One node at several places of a tree.
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda node: TensorDict({"a": node, "n": {"b": node}}, [2]), r"\('n', 'b'\)"),
+        (lambda node: lazy_stack([node, node]), "'1'"),
+        (lambda node: TensorDict({"a": node, "b": rows(0).update(rows(1)), "c": node}, [2]), "'c'"),
+    ],
+    ids=["nested", "stack", "beside others"],
+)
+def test_one_node_at_two_places_is_not_mapped_in_place(make: Callable[[Any], Any], where: str, tmp_path: Path) -> None:
+    td = make(TensorDict({"x": torch.zeros(2)}, [2]))
+    with pytest.raises(RuntimeError, match=f"at {where} is the one at .* too"):
+        td.memmap_(tmp_path)
+    assert not td.is_memmap()
+    assert list(tmp_path.iterdir()) == []
+    mapped = td.memmap(tmp_path)
+    assert values(mapped) == values(td) == values(TensorDict.load_memmap(tmp_path))
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_one_holder_at_two_places_becomes_one_for_each_file(locked: bool, tmp_path: Path) -> None:
+    holder, stack = NonTensorData("s"), NonTensorStack("x", "y")
+    td = TensorDict({"a": holder, "b": holder, "c": torch.zeros(2), "d": stack, "e": stack}, [2])
+    if locked:
+        td.lock_()
+    td.memmap_(tmp_path)
+    td.update_({"b": "new"})
+    td[0] = TensorDict({"e": "first"})
+    assert values(td) == {"a": "s", "b": "new", "c": [0.0, 0.0], "d": ["x", "y"], "e": ["first", "y"]}
+    assert values(TensorDict.load_memmap(tmp_path)) == values(td)
+    assert td.is_locked
+    assert td.get("b").is_locked
+
+
+def test_a_holder_that_comes_into_a_stack_leaves_its_own_folder(tmp_path: Path) -> None:
+    holder = NonTensorData("s")
+    TensorDict({"a": holder, "c": torch.zeros(2)}).memmap_(tmp_path / "one")
+    td = TensorDict({"a": NonTensorStack(holder, NonTensorData("t")), "c": torch.zeros(2)}, [2]).memmap_(tmp_path / "two")
+    td[0] = TensorDict({"a": "new"})
+    assert values(TensorDict.load_memmap(tmp_path / "one"))["a"] == "s"
+    assert values(TensorDict.load_memmap(tmp_path / "two"))["a"] == ["new", "t"]

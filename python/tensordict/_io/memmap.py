@@ -427,6 +427,8 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
         make = partial(_zeros_like, sparse=sparse) if options["empty"] else _in_memory
         return lambda: then(plan, [make(leaf) for leaf in plan.leaves], plan.folders(where, options["robust_key"]))
     root = Path(os.path.abspath(prefix))
+    if then is Plan.put:
+        plan.check_apart()
     files = Files(plan)
 
     def work() -> Any:

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
+from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import Map, key_file_name
+from tensordict._ops.lock import lock_child
 from tensordict._types import Names, TensorCollection
 from tensordict.memmap import MemoryMappedTensor, origin_of
 
@@ -135,8 +137,39 @@ class Plan:
             return node._from_pieces(dict(enumerate(fields.values())))
         return node._rebuild(fields, spot.size, CPU, spot.names)
 
+    def check_apart(self) -> None:
+        """Raises where a node is in the tree twice, so that it cannot be mapped to the folders of both places."""
+        first: dict[int, Spot] = {}
+        for spot in self.spots:
+            before = first.setdefault(id(spot.node), spot)
+            if before is not spot and spot.kind is not OBJECTS:
+                raise RuntimeError(
+                    f"the {type(spot.node).__name__} at {self._path(spot)} is the one at {self._path(before)} too: in place it "
+                    "cannot be mapped to the files of both. memmap() gives a tree with one for each; copy() before it does too"
+                )
+
+    def _path(self, spot: Spot) -> str:
+        keys: list[str] = []
+        while spot.parent is not None:
+            keys.append(spot.key)
+            spot = self.spots[spot.parent]
+        return repr(key_of(tuple([key for key in reversed(keys) if key != INNER])))
+
+    def _part_objects(self) -> None:
+        """Gives each place its own holder of objects, where one is at several: each has a file."""
+        seen: set[int] = set()
+        for spot in self.spots:
+            if spot.kind is OBJECTS and id(spot.node) in seen and spot.parent is not None:
+                above = self.spots[spot.parent].node
+                spot.node = spot.node.copy()
+                if above.is_locked:
+                    lock_child(above, spot.node)
+                above._set_str(spot.key, spot.node)
+            seen.add(id(spot.node))
+
     def put(self, leaves: list[Tensor], folders: list[Path | None]) -> Any:
         """Puts other leaves in the tree itself, which is locked and marked as mapped to folders."""
+        self._part_objects()
         for spot in self.spots:
             if spot.kind is OBJECTS:
                 spot.node._label_device(CPU)
@@ -169,6 +202,7 @@ def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None], lea
         if known is not None:
             rare["known"] = known
         if spot.kind is OBJECTS:
+            rare["within"] = False
             mark_within(node)
     return nodes[0]
 
@@ -177,7 +211,8 @@ def mark_within(node: Any) -> None:
     """Marks the parts of a stack of objects, which is in one file."""
     for part in node._parts():
         if isinstance(part, TensorCollection):
-            part._rare.update(memmap=True, within=True)  # type: ignore[attr-defined]
+            # it may have been in a folder of its own before
+            part._rare.update(memmap=True, within=True, prefix=None, known=None)  # type: ignore[attr-defined]
             mark_within(part)
 
 
