@@ -194,11 +194,13 @@ fn strided<'a>(leaf: &Source<'a>) -> Result<Job<'a>> {
     Ok(join.into())
 }
 
-/// Writes the file `path`, in the place of one that is there: the leaves, then `text`. Maps all of it.
+/// Writes the file `path`, in the place of one that is there: the leaves, then `text`. Maps all of it. `stayed` says, once the
+/// leaves were read, whether they were all the time where they were read.
 ///
 /// # Errors
-/// The text is not one that [`open`] takes, the disk is full, or the system refuses. What was at `path` is as it was then.
-pub fn write(path: &Path, pack: &Pack<'_>, text: &str) -> Result<Map> {
+/// The text is not one that [`open`] takes, the disk is full, leaves did not stay, or the system refuses. What was at `path` is as
+/// it was then.
+pub fn write(path: &Path, pack: &Pack<'_>, text: &str, stayed: impl FnOnce() -> bool) -> Result<Map> {
     let length = text.len() as u64;
     let total = pack.layout.bytes.checked_add(length + LENGTH);
     let total = total.ok_or(Error::LayoutOverflow)?;
@@ -211,6 +213,9 @@ pub fn write(path: &Path, pack: &Pack<'_>, text: &str) -> Result<Map> {
                 .map_err(|source| Error::io("write", path, source))
         };
         rows::stream(&pack.jobs, put)?;
+        if !stayed() {
+            return Err(Error::Moved);
+        }
         put(
             pack.layout.bytes,
             &[text.as_bytes(), &length.to_le_bytes()].concat(),

@@ -47,6 +47,9 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// Memory was exchanged by another thread while it was read.
+    #[error("the memory of a tensor was exchanged by another thread while it was read")]
+    Moved,
     /// A folder holds another save than the one that is to be changed.
     #[error("{} holds a later save than the one that this belongs to: load it again to change it", path.display())]
     OtherSave {
@@ -377,6 +380,13 @@ impl Error {
             key: key.iter().map(|part| part.as_ref().to_owned()).collect(),
             source: Box::new(self),
         }
+    }
+
+    /// Whether memory was not, or may not have been, what was to be read: it was exchanged, or was none any more.
+    #[must_use]
+    pub fn is_of_memory(&self) -> bool {
+        matches!(self, Self::Moved)
+            || matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()))
     }
 
     /// Whether a signal ended the wait for a lock. Nothing was done by then.

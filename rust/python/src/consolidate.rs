@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
+use tensordict_core::Error;
 use tensordict_core::consolidated::{self, Pack};
 use tensordict_core::layout::Layout;
 use tensordict_core::memmap;
@@ -18,7 +19,7 @@ use tensordict_core::rows;
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read};
+use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read, starts};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -136,6 +137,35 @@ fn pack<'a, 'l>(
     }
 }
 
+/// Copies what `held`, from [`alias`], holds, by `copy`, which is told whether the interpreter lock is let go. Then another thread
+/// may give a storage other memory (`share_memory_`, `resize_`): if one has, it is done again without letting go.
+fn copy_held<'py, R: Send>(
+    session: &Session<'py>,
+    leaves: &[Bound<'py, PyAny>],
+    held: &[Bound<'py, PyAny>],
+    planned: &[TensorView<'_>],
+    layout: &Layout,
+    mut copy: impl FnMut(&Pack<'_>, bool, &(dyn Fn() -> bool + Sync)) -> tensordict_core::Result<R> + Send,
+) -> PyResult<Option<R>> {
+    let py = session.py();
+    let own: Vec<Py<PyAny>> = held.iter().map(|leaf| leaf.clone().unbind()).collect();
+    let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
+        return Ok(None);
+    };
+    let before = starts(py, &own);
+    let stayed = || Python::attach(|py| starts(py, &own) == before);
+    match py.detach(|| copy(&pack, true, &stayed)) {
+        Err(error) if error.is_of_memory() && !stayed() => {}
+        done => return done.map(Some).map_err(|error| raise(&error)),
+    }
+    let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
+        return Ok(None);
+    };
+    copy(&pack, false, &|| true)
+        .map(Some)
+        .map_err(|error| raise(&error))
+}
+
 /// The job of copying what `held`, from [`alias`], holds.
 fn pack_held<'a, 'py>(
     session: &Session<'py>,
@@ -189,14 +219,28 @@ pub(crate) fn consolidate<'py>(
         }
     }
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout.clone())? else {
-        return Ok(None);
-    };
     let Some(mut output) = session.output(buffer.clone())? else {
         return Ok(None);
     };
     let target = output.bytes();
-    enter(py, u64::MAX, || pack.copy_to(target))?;
+    let copied = copy_held(
+        &session,
+        &leaves,
+        &held,
+        &planned,
+        &layout,
+        |pack, released, stayed| {
+            if released {
+                pack.copy_to(target)?;
+            } else {
+                pack.copy_here(target)?;
+            }
+            if stayed() { Ok(()) } else { Err(Error::Moved) }
+        },
+    )?;
+    if copied.is_none() {
+        return Ok(None);
+    }
     Viewer::new(&session, buffer, bytes)?.views(&held, &planned, &layout)
 }
 
@@ -333,12 +377,16 @@ pub(crate) fn consolidate_to_file<'py>(
         return Ok(None);
     };
     let held = alias(py, &leaves)?;
-    let Some(pack) = pack_held(&session, &leaves, &held, &planned, layout(&planned)?)? else {
-        return Ok(None);
-    };
     // Making a file takes long enough for others to run, however few bytes it has.
-    let map = enter(py, u64::MAX, || consolidated::write(&path, &pack, text))?;
-    Ok(Some(PyMap::new(map)))
+    let map = copy_held(
+        &session,
+        &leaves,
+        &held,
+        &planned,
+        &layout(&planned)?,
+        |pack, _, stayed| consolidated::write(&path, pack, text, stayed),
+    )?;
+    Ok(map.map(PyMap::new))
 }
 
 /// Opens a file that [`consolidate_to_file`] wrote: a map of all of it, the bytes of its buffer, and its text, which is JSON

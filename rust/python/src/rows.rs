@@ -30,23 +30,28 @@ fn hold_columns<'py>(columns: &Bound<'py, PyList>) -> PyResult<Vec<Leaves<'py>>>
         .collect()
 }
 
-/// A job for each leaf as it lies now; `None` where one has changed since it was seen. Until the copy is done no Python may
-/// run.
-fn jobs<'a, 'py>(
+/// Makes a job for each leaf as it lies now and carries them out into the outputs, which are returned as a list; `None` where a
+/// leaf has changed since it was seen.
+fn carry_out<'a, 'py>(
     session: &Session<'py>,
+    grip: &Grip<'py>,
     leaves: &'a [Bound<'py, PyAny>],
     seen: &AllSeen,
+    outputs: Vec<Output<'py>>,
     make: impl Fn(usize, &Source<'a>) -> tensordict_core::Result<Gather<'a>>,
-) -> PyResult<Option<Vec<Job<'a>>>> {
-    let mut jobs = Vec::with_capacity(leaves.len());
-    for (number, leaf) in leaves.iter().enumerate() {
-        let Some((bytes, seen)) = seen.bytes_of(session, number, leaf) else {
-            return Ok(None);
-        };
-        let job = Source::new(bytes, *seen.layout()).and_then(|source| make(number, &source));
-        jobs.push(job.map_err(|error| raise(&error))?.into());
-    }
-    Ok(Some(jobs))
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    finish(session, grip, outputs, |starts| {
+        let mut jobs = Vec::with_capacity(leaves.len());
+        for (number, leaf) in leaves.iter().enumerate() {
+            let Some((bytes, seen)) = seen.bytes_of(session, number, leaf) else {
+                return Ok(None);
+            };
+            starts.push(bytes.as_ptr());
+            let job = Source::new(bytes, *seen.layout()).and_then(|source| make(number, &source));
+            jobs.push(job.map_err(|error| raise(&error))?.into());
+        }
+        Ok(Some(jobs))
+    })
 }
 
 /// Bytes of all outputs.
@@ -54,15 +59,47 @@ fn bytes_of(outputs: &[Output<'_>]) -> u64 {
     outputs.iter().map(|output| output.len() as u64).sum()
 }
 
-/// Carries out the jobs into the outputs and returns these as a list; `None` where an output is not as it was made.
-fn finish<'py>(
+/// Carries out the jobs that `read` makes of leaves as they lie at that moment, and returns the outputs as a list; `None` where
+/// a leaf has changed since it was seen, or an output is not as it was made. Until the copy is done no Python may run here.
+///
+/// `read` also notes where each leaf begins. Where others could move one meanwhile, what was copied counts if it did not move;
+/// else the copy is made again, with the GIL held.
+fn finish<'a, 'py>(
+    session: &Session<'py>,
+    grip: &Grip<'py>,
+    mut outputs: Vec<Output<'py>>,
+    mut read: impl FnMut(&mut Vec<*const u8>) -> PyResult<Option<Vec<Job<'a>>>>,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    let (mut starts, mut now) = (Vec::new(), Vec::new());
+    let Some(jobs) = read(&mut starts)? else {
+        return Ok(None);
+    };
+    if !run_into(session, grip, &jobs, &mut outputs)? {
+        return Ok(None);
+    }
+    if grip.is_released() {
+        let again = read(&mut now)?;
+        if now != starts {
+            let Some(jobs) = again else {
+                return Ok(None);
+            };
+            if !run_into(session, &Grip::Gil, &jobs, &mut outputs)? {
+                return Ok(None);
+            }
+        }
+    }
+    as_list(session, outputs).map(Some)
+}
+
+/// Carries out jobs into the outputs; false where one of these is not as it was made.
+fn run_into<'py>(
     session: &Session<'py>,
     grip: &Grip<'py>,
     jobs: &[Job<'_>],
-    mut outputs: Vec<Output<'py>>,
-) -> PyResult<Option<Bound<'py, PyList>>> {
+    outputs: &mut [Output<'py>],
+) -> PyResult<bool> {
     if !outputs.iter().all(|output| session.is_as_made(output)) {
-        return Ok(None);
+        return Ok(false);
     }
     let py = session.py();
     let work: Vec<(&Job<'_>, &mut [MaybeUninit<u8>])> =
@@ -71,7 +108,11 @@ fn finish<'py>(
         Grip::Gil => enter_with(py, false, || run_here(work)),
         Grip::Storages(_) => enter_with(py, true, || run(work)),
     }?;
-    PyList::new(py, outputs.into_iter().map(Output::into_tensor)).map(Some)
+    Ok(true)
+}
+
+fn as_list<'py>(session: &Session<'py>, outputs: Vec<Output<'py>>) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(session.py(), outputs.into_iter().map(Output::into_tensor))
 }
 
 /// `before`, `middle`, `after` as one shape.
@@ -160,10 +201,7 @@ pub(crate) fn gather<'py>(
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
     let make = |number, source: &_| Gather::along(source, dim, selections.of(number));
-    let Some(jobs) = jobs(&session, &leaves, &seen, make)? else {
-        return Ok(None);
-    };
-    finish(&session, &grip, &jobs, outputs)
+    carry_out(&session, &grip, &leaves, &seen, outputs, make)
 }
 
 /// `leaf[mask]` for each leaf: the rows of the leading dimensions where the boolean mask holds, in order.
@@ -200,10 +238,7 @@ pub(crate) fn mask_select<'py>(
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
     let select = |_, source: &_| Gather::leading(source, dims, &positions);
-    let Some(jobs) = jobs(&session, &leaves, &seen, select)? else {
-        return Ok(None);
-    };
-    finish(&session, &grip, &jobs, outputs)
+    carry_out(&session, &grip, &leaves, &seen, outputs, select)
 }
 
 /// Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
@@ -254,10 +289,7 @@ pub(crate) fn pad<'py>(
     }
     let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
     let make = |number: usize, source: &_| Gather::padded(source, dims, &positions[number], &values[number]);
-    let Some(jobs) = jobs(&session, &leaves, &seen, make)? else {
-        return Ok(None);
-    };
-    finish(&session, &grip, &jobs, outputs)
+    carry_out(&session, &grip, &leaves, &seen, outputs, make)
 }
 
 /// Pairs of sizes; `None` for an odd number of them, or a negative one, which crops.
@@ -472,12 +504,14 @@ impl<'a, 'py> Column<'a, 'py> {
         output.shape() == shape && Some(output.code()) == code
     }
 
-    /// The job of its leaves, which are `leaves`, as they lie now; `None` where one has changed since it was pushed.
+    /// The job of its leaves, which are `leaves`, as they lie now; `None` where one has changed since it was pushed. Where each
+    /// lies is added to `starts`.
     fn again<'b>(
         &self,
         session: &Session<'py>,
         leaves: impl Iterator<Item = &'b Bound<'py, PyAny>>,
         way: Way<'_, 'py>,
+        starts: &mut Vec<*const u8>,
     ) -> tensordict_core::Result<Option<Join<'b>>>
     where
         'py: 'b,
@@ -494,6 +528,7 @@ impl<'a, 'py> Column<'a, 'py> {
                 let Some(bytes) = session.bytes_again(leaf, &kind.seen, like) else {
                     return Ok(None);
                 };
+                starts.push(bytes.as_ptr());
                 if number == 0 {
                     join.push(bytes, &layout)?;
                 } else {
@@ -629,7 +664,9 @@ fn joined<'py>(py: Python<'py>, held: &Held<'py>, way: Way<'_, 'py>) -> PyResult
         let count = columns.iter().map(|column| column.count).sum();
         if !session.is_worth(bytes_of(&outputs), Worth::FRESH, count) {
             let jobs: Vec<Job<'_>> = columns.into_iter().map(|column| column.join.into()).collect();
-            return finish(&session, &Grip::Gil, &jobs, outputs);
+            let mut outputs = outputs;
+            let done = run_into(&session, &Grip::Gil, &jobs, &mut outputs)?;
+            return done.then(|| as_list(&session, outputs)).transpose();
         }
         return joined_again(&session, held, way, &columns, outputs, &[], &leaves());
     }
@@ -662,21 +699,23 @@ fn joined_again<'py>(
     leaves: &[&Bound<'py, PyAny>],
 ) -> PyResult<Option<Bound<'py, PyList>>> {
     let grip = session.grip(bytes_of(&outputs), Worth::FRESH, leaves.iter().copied())?;
-    let mut jobs: Vec<Job<'_>> = Vec::with_capacity(columns.len());
-    for (number, column) in columns.iter().enumerate() {
-        let join = match column.again(session, held.column(number), way) {
-            Ok(Some(join)) => join,
-            Ok(None) | Err(Error::RowsShape { .. }) => return Ok(None),
-            Err(error) => return Err(raise(&error)),
-        };
-        jobs.push(match (way, values.get(number)) {
-            (Way::PadStack(_, _, side), Some(value)) => {
-                join.padded_with(value, side).map_err(|error| raise(&error))?
-            }
-            _ => join.into(),
-        });
-    }
-    finish(session, &grip, &jobs, outputs)
+    finish(session, &grip, outputs, |starts| {
+        let mut jobs: Vec<Job<'_>> = Vec::with_capacity(columns.len());
+        for (number, column) in columns.iter().enumerate() {
+            let join = match column.again(session, held.column(number), way, starts) {
+                Ok(Some(join)) => join,
+                Ok(None) | Err(Error::RowsShape { .. }) => return Ok(None),
+                Err(error) => return Err(raise(&error)),
+            };
+            jobs.push(match (way, values.get(number)) {
+                (Way::PadStack(_, _, side), Some(value)) => {
+                    join.padded_with(value, side).map_err(|error| raise(&error))?
+                }
+                _ => join.into(),
+            });
+        }
+        Ok(Some(jobs))
+    })
 }
 
 /// `torch.stack(column, dim)` for each column. Columns hold the same leaf of each input.

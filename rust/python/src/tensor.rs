@@ -535,6 +535,17 @@ pub(crate) fn read<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Option<TensorVi
     }
 }
 
+/// Where each of `objects` begins in memory; 0 for what is no plain tensor. Two such lists tell whether storages were given other
+/// memory between two moments.
+pub(crate) fn starts(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<usize> {
+    let torch = Torch::get(py).ok().flatten();
+    let start = |object: &Py<PyAny>| {
+        let found = torch.and_then(|torch| torch.look(object.bind(py)).ok().flatten());
+        found.map_or(0, |view| view.data.addr())
+    };
+    objects.iter().map(start).collect()
+}
+
 /// Looks torch up, for [`is_tensor`].
 pub(crate) fn knows_types(py: Python<'_>) -> PyResult<()> {
     Torch::get(py).map(drop)

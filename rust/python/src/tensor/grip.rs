@@ -13,12 +13,21 @@ const WORTH_RELEASING: u64 = 256 << 10;
 ///
 /// To hold a tensor does not hold its memory: `w.data = other`, `set_` and `swap_tensors` exchange what a tensor refers to.
 /// As long as the GIL is held nobody can do so. To let it go takes a reference to the storage of every leaf, which costs as
-/// much as it takes to copy some kilobytes, so that many small leaves are copied without.
+/// much as it takes to copy some kilobytes, so that many small leaves are copied without. A storage in turn can be given
+/// other memory (`share_memory_`, `resize_`), which nobody can hold: so after the copy addresses are read once more, and what
+/// was copied counts if they are the same.
 pub(crate) enum Grip<'py> {
     /// Nobody: the GIL is held.
     Gil,
     /// Everybody: each leaf's storage is held.
     Storages(#[allow(dead_code, reason = "they are there to be held")] Vec<Bound<'py, PyAny>>),
+}
+
+impl Grip<'_> {
+    /// Whether others may run.
+    pub(crate) fn is_released(&self) -> bool {
+        matches!(self, Self::Storages(_))
+    }
 }
 
 /// From how many bytes a leaf on it is worth holding storages.
