@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use crate::folder::is_absent;
 use crate::journal::{View, read_all};
 use crate::memmap::{self, Map, Mode, Part};
 use crate::metadata::{ATTACHED, Entry, INNER, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
@@ -147,7 +148,7 @@ fn read_at(
     options: ReadOptions,
     part: impl Fn(&Reader<'_>, &Place) -> Result<String>,
 ) -> Result<Tree> {
-    let place = Place::of(path)?;
+    let place = Place::to_read(path)?;
     let mut tree = whole::read(&place.root, |view| {
         let reader = Reader { view, options };
         let part = part(&reader, &place)?;
@@ -268,7 +269,7 @@ impl Reader<'_> {
     fn fields(&self, number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
         if !tree.levels[number].meta.is_plain() {
             let level = &mut tree.levels[number];
-            level.meta.entries = members(self.view, &level.folder, &level.meta);
+            level.meta.entries = members(self.view, &level.folder, &level.meta)?;
         }
         let level = &tree.levels[number];
         let batch_size = level.meta.shape.clone().unwrap_or_default();
@@ -330,10 +331,13 @@ impl Reader<'_> {
                 Err(Error::NoMetadata { .. } | Error::UnsafeName { .. }) => {}
                 Err(error) => return Err(error.at_key(&[key])),
             }
-            let inner = INNER
-                .iter()
-                .map(|name| join(&folder, name))
-                .find(|place| self.view.has(&join(place, META)));
+            let mut inner = None;
+            for place in INNER.iter().map(|name| join(&folder, name)) {
+                if self.view.has(&join(&place, META))? {
+                    inner = Some(place);
+                    break;
+                }
+            }
             match inner {
                 Some(inner) if !whole::metadata(self.view, &folder)?.is_plain() => folder = inner,
                 _ => {
@@ -368,10 +372,8 @@ impl Reader<'_> {
     fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
         // First of all it is known what a link may lead to, whatever is found there. A folder that is to be made by committed
         // changes has no inode yet.
-        let place = self
-            .view
-            .stat(relative)
-            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        let facts = self.view.folder.there(relative, self.view.stat(relative))?;
+        let place = facts.map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let meta = whole::metadata(self.view, relative)?;
         let attached = if meta.is_plain() {
             Vec::new()
@@ -473,7 +475,7 @@ impl Reader<'_> {
         self.spelled(folder, &leaf.key, LEAF_SUFFIX, |relative| {
             let path = self.view.folder.full(relative);
             let (file, mode) = self.open_leaf(relative).map_err(|errno| match errno {
-                Errno::NOENT | Errno::NOTDIR => Error::Missing { path: path.clone() },
+                errno if is_absent(errno) => Error::Missing { path: path.clone() },
                 errno => Error::io("open", &path, errno),
             })?;
             // What older versions wrote may be longer.
@@ -529,25 +531,34 @@ impl Reader<'_> {
 }
 
 /// The members of a level that is no plain dictionary: those that it lists, else those that are there.
-pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Vec<(String, Entry)> {
-    let at = |name: &str| join(folder, name);
+pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Result<Vec<(String, Entry)>> {
     if !meta.entries.is_empty() {
-        return meta.entries.clone();
+        return Ok(meta.entries.clone());
     }
-    let is_there = |name: &String| {
-        let found = view.has(&join(&at(name), META));
+    let is_there = |name: &str| {
+        let place = join(folder, name);
+        let found = view.has(&join(&place, META))?;
         if !found {
             // A member behind a link may be away for a moment.
-            view.follow_if_link(&at(name));
+            view.follow_if_link(&place)?;
         }
-        found
+        Ok::<_, Error>(found)
     };
-    let numbered = (0..).map(|number: usize| number.to_string()).take_while(is_there);
-    let inner = INNER.into_iter().map(str::to_owned).filter(is_there);
-    numbered
-        .chain(inner)
-        .map(|name| (name, Entry::Level(String::new())))
-        .collect()
+    let mut found = Vec::new();
+    let mut add = |name: &str| found.push((name.to_owned(), Entry::Level(String::new())));
+    for number in 0_usize.. {
+        let name = number.to_string();
+        if !is_there(&name)? {
+            break;
+        }
+        add(&name);
+    }
+    for name in INNER {
+        if is_there(name)? {
+            add(name);
+        }
+    }
+    Ok(found)
 }
 
 /// The files beside the metadata of such a level.
@@ -558,7 +569,7 @@ fn attached(view: &View<'_>, folder: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let path = view.folder.full(&place);
         match view.open_file(&place, false) {
             Ok(file) => found.push((name.to_owned(), read_all(file, &path)?)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) if is_absent(errno) => {}
             Err(errno) => return Err(Error::io("open", path, errno)),
         }
     }
