@@ -221,8 +221,9 @@ impl Reader<'_> {
         let mut ragged = std::mem::take(&mut tree.ragged);
         for leaf in &mut ragged {
             let level = leaf.files[0].level;
-            self.map_ragged(&tree.levels[level].folder, leaf, tolerant[level])
-                .map_err(|error| error.at_key(&tree.keys(level, &leaf.files[0].key)))?;
+            let folder = &tree.levels[level].folder;
+            self.map_ragged(folder, leaf, tolerant[level])
+                .map_err(|error| self.unfit(error, folder, &tree.keys(level, &leaf.files[0].key)))?;
         }
         tree.ragged = ragged;
         Ok(tree)
@@ -279,7 +280,8 @@ impl Reader<'_> {
         for (key, entry) in &level.meta.entries {
             fields.push(match entry {
                 Entry::Leaf(schema) => {
-                    check_shape(&schema.shape, &batch_size, || tree.keys(number, key))?;
+                    check_shape(&schema.shape, &batch_size)
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
                     leaves.push(Leaf {
                         level: number,
                         key: key.clone(),
@@ -294,7 +296,8 @@ impl Reader<'_> {
                     Found::Level(tree.levels.len() + below.len() - 1)
                 }
                 Entry::Ragged(schema) => {
-                    check_leading(&schema.leading(), &batch_size, || tree.keys(number, key))?;
+                    check_leading(&schema.leading(), &batch_size)
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
                     let values = LeafSchema {
                         dtype: schema.dtype,
                         shape: Vec::new(),
@@ -357,15 +360,48 @@ impl Reader<'_> {
             .spelled(folder, key, "", |relative| {
                 self.level(relative, Some((tree, parent)))
             })
-            .map_err(|error| error.at_key(&tree.keys(parent, key)))?;
+            .map_err(|error| self.unfit(error, folder, &tree.keys(parent, key)))?;
         if let (Some(shape), Some(batch_size)) = (&found.meta.shape, &tree.levels[parent].meta.shape)
             && found.meta.is_plain()
         {
             // A node may have fewer batch dimensions than the one it is in.
             let shared = shape.len().min(batch_size.len());
-            check_shape(shape, &batch_size[..shared], || tree.keys(parent, key))?;
+            check_shape(shape, &batch_size[..shared])
+                .map_err(|error| self.unfit(error, &found.folder, &tree.keys(parent, key)))?;
         }
         Ok(found)
+    }
+
+    /// The error of an entry that the metadata in `folder` describes: what is wrong with the description is told as that of a
+    /// file.
+    fn unfit(&self, error: Error, folder: &str, keys: &[String]) -> Error {
+        let lies = |wanted, found| Error::Metadata {
+            path: self.view.folder.full(&join(folder, META)),
+            field: keys.last().cloned().unwrap_or_default(),
+            wanted,
+            found,
+        };
+        let error = match error {
+            Error::BatchSize {
+                shape, batch_size, ..
+            } => lies(
+                "a shape that starts with the batch size",
+                format!("of shape {shape:?} in the batch size {batch_size:?}"),
+            ),
+            Error::ShapeOverflow { shape, .. } => lies(
+                "a tensor that memory can hold",
+                format!("a tensor of shape {shape:?}"),
+            ),
+            Error::UnsafeName { name, .. } => lies(
+                "a key that is a name for a file within the folder",
+                format!("{name:?}"),
+            ),
+            Error::NoMetadata { path } => Error::Missing {
+                path: path.join(META),
+            },
+            error => error,
+        };
+        error.at_key(keys)
     }
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
@@ -440,7 +476,10 @@ impl Reader<'_> {
     /// by one thread at a time. The system lets one thread of a process change its memory map, and others that want to would
     /// wait where they could open files.
     fn map_some(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
-        let at_key = |error: Error, leaf: &Leaf| error.at_key(&tree.keys(leaf.level, &leaf.key));
+        let at_key = |error: Error, leaf: &Leaf| {
+            let folder = &tree.levels[leaf.level].folder;
+            self.unfit(error, folder, &tree.keys(leaf.level, &leaf.key))
+        };
         let found = schedule::as_many_as_open(leaves, |leaf| {
             self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
                 .map_err(|error| at_key(error, leaf))
@@ -587,18 +626,18 @@ pub(crate) fn join(folder: &str, name: &str) -> String {
 
 /// Checks that the dimensions that the components of a ragged leaf share start with the batch size of its level, or that
 /// they do as far as they are known.
-fn check_leading(known: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_leading(known: &[u64], batch_size: &[u64]) -> Result<()> {
     let shared = known.len().min(batch_size.len());
-    check_shape(known, &batch_size[..shared], keys)
+    check_shape(known, &batch_size[..shared])
 }
 
 /// Checks that a field starts with the batch size of its level.
-fn check_shape(shape: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_shape(shape: &[u64], batch_size: &[u64]) -> Result<()> {
     if shape.starts_with(batch_size) {
         Ok(())
     } else {
         Err(Error::BatchSize {
-            key: keys(),
+            key: Vec::new(),
             shape: shape.to_vec(),
             batch_size: batch_size.to_vec(),
         })
