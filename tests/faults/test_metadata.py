@@ -193,3 +193,39 @@ def test_any_metadata_is_read_or_refused(saved: Path, tmp_path: Path, level: str
     assert strange == []
     assert refused > 30
     touch(TensorDict.load_memmap(saved, allow_pickle=True))
+
+
+def test_keys_that_are_no_fields_are_refused(tmp_path: Path) -> None:
+    for folder, data in (
+        (tmp_path / "class", Described(rows=torch.ones(3), label="text", batch_size=[3])),
+        (
+            tmp_path / "nested" / "class",
+            TensorDict({"class": Described(rows=torch.ones(3), label="text", batch_size=[3])}, [3]),
+        ),
+    ):
+        top = tmp_path / folder.relative_to(tmp_path).parts[0]
+        data.memmap(top)
+        inner = folder / "_tensordict"
+        meta = json.loads((inner / "meta.json").read_text())
+        meta["other"] = meta["rows"]
+        (inner / "meta.json").write_text(json.dumps(meta))
+        shutil.copy(inner / "rows.memmap", inner / "other.memmap")
+        for load in (TensorDict.load_memmap, Described.load_memmap):
+            with pytest.raises(ValueError, match=r"\['other'\] do not belong to the class Described") as caught:
+                load(top)
+            assert str(folder) in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_damaged_is_one_kind_of_error(saved: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(saved, folder)
+    (folder / "pickled" / "other.pickle").write_bytes(b"\x80")
+    with pytest.raises(UnreadableError, match=r"pickled.*other\.pickle"):
+        TensorDict.load_memmap(folder, allow_pickle=True)
+    (folder / "leaf.memmap").write_bytes(b"\0" * 5)
+    with pytest.raises(UnreadableError, match=r"leaf\.memmap has 5 bytes"):
+        TensorDict.load_memmap(folder, allow_pickle=True)
+    (folder / "leaf.memmap").unlink()
+    with pytest.raises(MissingFileError, match=r"leaf\.memmap is missing"):
+        TensorDict.load_memmap(folder, allow_pickle=True)
+    assert issubclass(MissingFileError, UnreadableError)

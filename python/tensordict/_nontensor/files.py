@@ -90,7 +90,7 @@ def _unpickled(saved: Saved, name: str) -> Any:
     """What a pickle beside the metadata of a level holds.
 
     Raises:
-        UnreadableError: it is not there.
+        UnreadableError: it is not there, or none.
         RuntimeError: reading pickles was not allowed, and this process did not write this one.
     """
     found, allowed = saved.files.get(name), saved.allow_pickle
@@ -105,7 +105,10 @@ def _unpickled(saved: Saved, name: str) -> Any:
             f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading "
             "one can run any code. Pass allow_pickle=True if the folder comes from where you trust it."
         )
-    return pickle.loads(found)
+    try:
+        return pickle.loads(found)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise saved.unreadable(f"the pickle {name} beside it is damaged: {error}") from error
 
 
 def _read_data(saved: Saved) -> Any:
