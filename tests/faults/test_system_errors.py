@@ -44,7 +44,8 @@ CHILD = """
 import ctypes, os, sys, torch
 from tensordict import TensorDict
 import tensordict._kernel.errors
-def make(): return TensorDict({"a": torch.full((3,), 2.0), "n": torch.full((3,), 2.0), "new": {"c": torch.full((3,), 2.0)}}, [3])
+def make():
+    return TensorDict({"a": torch.full((3,), 2.0), "n": torch.full((3,), 2.0), "new": {"c": torch.full((3,), 2.0)}}, [3])
 make().memmap(sys.argv[1])
 TensorDict.load_memmap(sys.argv[1])
 class Step(ctypes.Structure):
