@@ -285,3 +285,32 @@ def test_what_was_sent_by_name_is_not_taken_from_another_save(tmp_path: Path) ->
     for sent in (whole, row):
         with pytest.raises(RuntimeError, match=r"a\.memmap was replaced"):
             pickle.loads(sent)
+
+
+KINDS: dict[str, Any] = {
+    "leaf": lambda value: torch.full((3,), value),
+    "node": lambda value: TensorDict(
+        {"deep": {"c": torch.full((3,), value)}, "other.pickle": {"c": torch.full((3,), value)}}, [3]
+    ),
+    "object": lambda value: NonTensorData(f"text {value}", batch_size=[3]),
+    "pickled": lambda value: NonTensorData((value, {1}), batch_size=[3]),
+    "objects": lambda value: NonTensorStack(*[f"text {value}"] * 3),
+    "stack": lambda value: lazy_stack([TensorDict({"c": torch.full((2,), value)}) for _ in range(3)]),
+    "empty": lambda value: torch.zeros(3, 0),
+}
+
+
+@pytest.mark.parametrize("old", KINDS)
+@pytest.mark.parametrize("new", KINDS)
+def test_an_entry_takes_the_place_of_one_of_another_kind(tmp_path: Path, old: str, new: str) -> None:
+    for old_key in ("a", "a.memmap", "a.memmap.memmap"):
+        for new_key in ("a", "a.memmap"):
+            folder, fresh = tmp_path / f"{old_key} {new_key}", tmp_path / f"fresh {old_key} {new_key}"
+            TensorDict({old_key: KINDS[old](1.0), "n": {old_key: KINDS[old](1.0)}}, [3]).memmap(folder)
+            wanted = TensorDict({new_key: KINDS[new](2.0), "n": {new_key: KINDS[new](2.0)}}, [3])
+            wanted.clone().memmap(folder)
+            wanted.clone().memmap(fresh)
+            assert names(folder) == names(fresh)
+            found, like = (TensorDict.load_memmap(place, allow_pickle=True) for place in (folder, fresh))
+            assert found.to_dict().keys() == {new_key, "n"}
+            assert repr(found.to_dict()) == repr(like.to_dict()).replace("fresh ", "")

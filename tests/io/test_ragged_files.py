@@ -51,6 +51,11 @@ def test_jagged(tmp_path: Path, holes: bool, dtype: torch.dtype, turned: bool) -
     assert torch.equal((loaded["a"] + loaded["n", "b"]).values(), 2 * leaf.values() + 1)
 
 
+def test_components_without_dimensions(tmp_path: Path) -> None:
+    TensorDict({"a": torch.nested.nested_tensor([torch.tensor(1.0), torch.tensor(2.0)])}).memmap(tmp_path)
+    assert [part.item() for part in TensorDict.load_memmap(tmp_path)["a"].unbind()] == [1.0, 2.0]
+
+
 def test_writes_reach_the_file(tmp_path: Path) -> None:
     TensorDict({"a": jagged(), "s": strided()}, [3]).memmap(tmp_path)
     TensorDict.load_memmap(tmp_path).zero_()

@@ -19,6 +19,7 @@ from tensordict._io.as_json import is_kept, same_in_python
 from tensordict._io.memmap import in_background
 from tensordict._io.ragged import MARKS, Pieces, from_buffer
 from tensordict._io.tree import CLASS_READERS
+from tensordict._kernel.errors import UnreadableError
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
 from tensordict._kernel.unbatched import check_batched
@@ -589,4 +590,4 @@ def open_file(filename: FilePath) -> Any:
             f"{path} is nested so deeply that it takes a higher limit to read it, see sys.setrecursionlimit"
         ) from error
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise UnreadableError(f"{path} cannot be read: {error}") from error

@@ -15,6 +15,7 @@ from torch import Size, Tensor
 from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of, known_files
 from tensordict._io.ragged import Structures, files_of, from_files
 from tensordict._kernel.collector import collector_paused
+from tensordict._kernel.errors import UnreadableError
 from tensordict._kernel.fork import close_inherited_locks
 from tensordict._kernel.native import FolderMoment, Level, load_tree, save_leaf, save_tree
 from tensordict._kernel.settings import SPARSE_FILES
@@ -40,6 +41,30 @@ class Saved(NamedTuple):
     files: dict[str, bytes]
     members: dict[str, Any]
     allow_pickle: bool | None
+
+    def metadata(self) -> dict[str, Any]:
+        """What the metadata says.
+
+        Raises:
+            UnreadableError: Python cannot read it.
+            RecursionError: it is nested too deeply for the interpreter.
+        """
+        try:
+            found: dict[str, Any] = json.loads(self.text)
+        except RecursionError as error:
+            raise self.too_deep() from error
+        except ValueError as error:  # a number that is too long
+            raise self.unreadable(str(error)) from error
+        return found
+
+    def unreadable(self, why: str) -> UnreadableError:
+        """The error that the level is not what its metadata says it is."""
+        return UnreadableError(f"{os.path.join(self.folder, 'meta.json')} cannot be read: {why}")
+
+    def too_deep(self) -> RecursionError:
+        """The error that the level cannot be read with so few frames."""
+        path = os.path.join(self.folder, "meta.json")
+        return RecursionError(f"{path} is nested so deeply that it takes a higher limit to read it, see sys.setrecursionlimit")
 
 
 # What makes a node of a level that is no plain dictionary, by its class (`_class`, or `_type` in older folders).
@@ -187,7 +212,7 @@ class Files:
 def _explained(error: OSError, leaves: list[Tensor]) -> Exception:
     """What to raise where the system refuses to save some leaves."""
     if isinstance(error, FileExistsError):
-        return RuntimeError(f"{error}: pass existsok=True to replace it")
+        return RuntimeError(f"{error.strerror}: pass existsok=True to replace it")
     if error.errno == errno.EFAULT:  # what the system says where a signal would else end the process
         for leaf in leaves:
             try:
@@ -356,12 +381,13 @@ def _other(level: Level, saved: Saved) -> Any:
     type_name, class_name = level.class_names
     reader = READERS.get(class_name or "") or READERS.get(type_name)
     if reader is None and CLASS_READERS and INNER in saved.members:
-        return CLASS_READERS[0](type_name, saved.members[INNER])
+        try:
+            return CLASS_READERS[0](type_name, saved.members[INNER])
+        except (RuntimeError, ValueError) as error:
+            raise saved.unreadable(str(error)) from error
     if reader is None:
         where = f"the entry {level.key!r}" if level.key else "the root"
-        raise RuntimeError(
-            f"cannot read {where} in {saved.folder}: it is of class {class_name or type_name}, which has no reader here"
-        )
+        raise saved.unreadable(f"{where} is of class {class_name or type_name}, which has no reader here")
     node = reader(saved)
     node._rare["prefix"] = Path(saved.folder)
     return node
@@ -371,15 +397,18 @@ def _read_stack(saved: Saved) -> Any:
     """A stack, whose members lie in sub-folders named by their numbers.
 
     Raises:
-        ValueError: its metadata is not valid.
+        UnreadableError: its metadata is not valid.
     """
-    metadata = json.loads(saved.text)
+    metadata = saved.metadata()
     dim, name = metadata.get("stack_dim"), metadata.get("stack_dim_name")
     if type(dim) is not int or not (name is None or isinstance(name, str)):
-        raise ValueError(f"the metadata in {saved.folder} is that of a stack, with the stack dimension {dim!r} named {name!r}")
+        raise saved.unreadable(f"it is that of a stack, with the stack dimension {dim!r} named {name!r}")
     if list(saved.members) != [str(place) for place in range(len(saved.members))] or not saved.members:
-        raise ValueError(f"the stack in {saved.folder} has the members {list(saved.members)}, expected numbers from 0 on")
-    return lazy_stack(list(saved.members.values()), dim, stack_dim_name=name)
+        raise saved.unreadable(f"a stack has the members {list(saved.members)}, expected numbers from 0 on")
+    try:
+        return lazy_stack(list(saved.members.values()), dim, stack_dim_name=name)
+    except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise saved.unreadable(f"its members make no stack along dimension {dim} named {name!r}: {error}") from error
 
 
 READERS["tensordict:LazyStackedTensorDict"] = READERS["<class 'tensordict._lazy.LazyStackedTensorDict'>"] = _read_stack

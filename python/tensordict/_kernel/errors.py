@@ -32,6 +32,14 @@ class DimsError(ValueError, IndexError, RuntimeError):
     """Dimensions that are no permutation. Which of its bases callers expect depends on the mode, as it does in torch."""
 
 
+class UnreadableError(ValueError, RuntimeError):
+    """A file that does not hold what it should: damaged, of another program, a newer version, or a class that is not known."""
+
+
+class MissingFileError(FileNotFoundError, UnreadableError):
+    """A file that is not there, where the metadata of a folder says that it is."""
+
+
 _KeyThroughLeafError.__module__ = _InplaceWriteError.__module__ = "tensordict.base"
 
 

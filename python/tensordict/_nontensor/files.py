@@ -90,12 +90,12 @@ def _unpickled(saved: Saved, name: str) -> Any:
     """What a pickle beside the metadata of a level holds.
 
     Raises:
-        ValueError: it is not there.
+        UnreadableError: it is not there, or none.
         RuntimeError: reading pickles was not allowed, and this process did not write this one.
     """
     found, allowed = saved.files.get(name), saved.allow_pickle
     if found is None:
-        raise ValueError(f"the metadata in {saved.folder} is that of an object in {name}, and there is none")
+        raise saved.unreadable(f"it is that of an object in {name}, and there is none")
     digest = sha256(found).digest()
     if allowed is None and digest in _WRITTEN:
         _remember(digest)
@@ -105,15 +105,21 @@ def _unpickled(saved: Saved, name: str) -> Any:
             f"Refusing to load pickled non-tensor data from a memory-mapped TensorDict: {path} is a pickle, and reading "
             "one can run any code. Pass allow_pickle=True if the folder comes from where you trust it."
         )
-    return pickle.loads(found)
+    try:
+        return pickle.loads(found)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise saved.unreadable(f"the pickle {name} beside it is damaged: {error}") from error
 
 
 def _read_data(saved: Saved) -> Any:
-    metadata = json.loads(saved.text)
-    kind = _KINDS[metadata["_type"].split(".")[-1].rstrip("'>")]
+    metadata = saved.metadata()
+    kind = _KINDS.get(metadata["_type"].split(".")[-1].rstrip("'>"))
     held = {name: metadata[name] for name in ("data", "_metadata") if name in metadata}
     if "data" not in held or "_metadata" not in held:
-        held.update(_unpickled(saved, _OTHER))
+        found = _unpickled(saved, _OTHER)
+        held.update(found if isinstance(found, dict) else {})
+    if kind is None or "data" not in held:
+        raise saved.unreadable(f"it is that of a {metadata['_type']}, and what it holds is no object in one")
     made = kind._of(held["data"])
     object.__setattr__(made, "_metadata", held.get("_metadata"))
     return made
@@ -123,13 +129,19 @@ _KINDS: dict[str, type[NonTensorDataBase]] = {kind.__name__: kind for kind in (M
 
 
 def _read_stack(saved: Saved) -> Any:
-    metadata = json.loads(saved.text)
-    values, dim = metadata.get("data"), metadata.get("stack_dim", 0)
+    metadata = saved.metadata()
+    values, dim, dims = metadata.get("data"), metadata.get("stack_dim", 0), metadata.get("_batch_dims")
     if values == _PICKLED:
         values = _unpickled(saved, _PICKLED)
-    if type(values) is not list or type(dim) is not int:
-        raise ValueError(f"the metadata in {saved.folder} is that of a stack of objects, with {values!r} along {dim!r}")
-    return _stack(values, metadata.get("_batch_dims"))
+    is_count = dims is None or (type(dims) is int and dims > 0)
+    if type(values) is not list or type(dim) is not int or not is_count:
+        raise saved.unreadable(f"it is that of a stack of objects, with {values!r} along {dim!r} of {dims!r} dimensions")
+    try:
+        return _stack(values, dims)
+    except RecursionError as error:
+        raise saved.too_deep() from error
+    except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise saved.unreadable(f"its objects make no stack of {dims} dimensions: {error}") from error
 
 
 def _stack(values: list[Any], dims: int | None) -> Any:

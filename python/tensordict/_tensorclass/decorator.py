@@ -179,16 +179,27 @@ def _restore(type_name: str, inner: Any) -> Any:
 
     Raises:
         RuntimeError: there is no such tensorclass.
+        ValueError: `inner` has a key that is no field of it, or is no tensordict.
     """
     for cls in reversed(CLASSES):
         if str(cls) == type_name:
-            return cls._wrap(inner)
+            return _wrapped(cls, inner)
     module, _, name = type_name.removeprefix("<class '").removesuffix("'>").rpartition(".")
     # a data set must not say what is imported, which runs code
     found = getattr(sys.modules.get(module), name, None)
     if not isinstance(found, TensorClassMeta):
         raise RuntimeError(f"the folder holds a {type_name}: there is no tensorclass of that name; import its module first")
-    return found._wrap(inner)  # type: ignore[attr-defined]
+    return _wrapped(found, inner)
+
+
+def _wrapped(cls: Any, inner: Any) -> Any:
+    """A tensordict as an instance of a class, which has fields for all keys of it."""
+    if inner._is_non_tensor:
+        raise ValueError(f"the entries of a {cls.__name__} are a tensordict, not a {type(inner).__name__}")
+    keys = set(inner._fields())
+    if not keys <= cls._schema.keys:
+        raise cls._schema.foreign(keys)
+    return cls._wrap(inner)
 
 
 CLASS_READERS.append(_restore)

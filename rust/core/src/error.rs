@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::folder::is_absent;
 use crate::schema::DType;
 
 /// What an operation of this crate returns.
@@ -19,6 +20,23 @@ pub enum Error {
     Exists {
         /// The file.
         path: PathBuf,
+    },
+
+    /// Something that is no part of the data stands where a save has to put something.
+    #[error(
+        "cannot put {wanted} at {}: {found} is in the way, which is no part of what was saved there; move it away or remove it, or \
+         save to another folder",
+        path.display()
+    )]
+    InTheWay {
+        /// The place.
+        path: PathBuf,
+        /// What has to be put there.
+        wanted: &'static str,
+        /// What stands there.
+        found: String,
+        /// What the system would say of it.
+        errno: i32,
     },
 
     /// The operating system refused an operation on a file or folder.
@@ -393,6 +411,16 @@ impl Error {
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self, Self::Io { action: "lock", source, .. } if source.kind() == std::io::ErrorKind::Interrupted)
+    }
+
+    /// Whether the system did not let something be looked at, which says nothing of what is there.
+    pub(crate) fn is_of_the_system(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => Errno::from_io_error(source).is_none_or(|errno| !is_absent(errno)),
+            Self::Key { source, .. } => source.is_of_the_system(),
+            Self::NoMemory { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether there was no descriptor for one more open file. Others that are closed may make room.

@@ -172,7 +172,7 @@ impl Names {
                 .below(number - 1, &plan.levels[number].key, "", naming.other())
                 .ok();
             names.levels[number] = match spelled {
-                Some((second, _)) if !is_there(&folder) && is_there(&second) => second,
+                Some((second, _)) if !is_there(&folder)? && is_there(&second)? => second,
                 _ => folder,
             };
         }
@@ -503,7 +503,7 @@ fn leaf_change<'a>(
     if !here {
         check_origin(leaf, names, view.folder.full(file), options)?;
     }
-    if !options.replace && view.has(file) {
+    if !options.replace && view.has(file)? {
         return Err(Error::Exists {
             path: view.folder.full(file),
         }
@@ -578,7 +578,7 @@ pub fn add_leaf(
     let write = leaf_change(&view, &names, leaf, file, options)?;
     let written = write.is_some();
     changes.writes.extend(write);
-    if leaf.source.is_empty() && view.has(file) {
+    if leaf.source.is_empty() && view.has(file)? {
         changes.removed_files.push(file.clone());
     }
     replace_entries(&mut plan);
@@ -608,7 +608,7 @@ pub fn replace_level(
         return Err(Error::OtherSave { path: path.into() });
     }
     let old = whole::metadata(&view, &place.below)?;
-    if old.is_plain() || !members(&view, &place.below, &old).is_empty() {
+    if old.is_plain() || !members(&view, &place.below, &old)?.is_empty() {
         return Err(Error::Metadata {
             path: view.folder.full(&place.part(META)),
             field: "_type".into(),
@@ -634,11 +634,11 @@ pub fn replace_level(
         ..Changes::default()
     };
     let written: HashSet<String> = changes.writes.iter().map(|write| write.target.clone()).collect();
-    changes.removed_files = ATTACHED
-        .iter()
-        .map(|name| join(&place.below, name))
-        .filter(|file| !written.contains(file) && view.has(file))
-        .collect();
+    for file in ATTACHED.iter().map(|name| join(&place.below, name)) {
+        if !written.contains(&file) && view.has(&file)? {
+            changes.removed_files.push(file);
+        }
+    }
     transaction::change(&view, changes, false).map(|_| ())
 }
 

@@ -36,13 +36,13 @@ impl Folder {
     }
 
     /// Whether this folder is what `path` names now.
-    pub(crate) fn is_at(&self, path: &Path) -> bool {
-        let same = |(one, other): (rustix::fs::Stat, rustix::fs::Stat)| {
-            (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-        };
-        rustix::fs::fstat(&self.fd)
-            .and_then(|one| Ok((one, rustix::fs::stat(path)?)))
-            .is_ok_and(same)
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub(crate) fn is_at(&self, path: &Path) -> Result<bool> {
+        let own = rustix::fs::fstat(&self.fd).map_err(|errno| Error::io("look at", &self.path, errno))?;
+        let there = there(rustix::fs::stat(path), || path.into())?;
+        Ok(there.is_some_and(|there| (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)))
     }
 
     pub(crate) fn full(&self, relative: &str) -> PathBuf {
@@ -53,18 +53,19 @@ impl Folder {
         }
     }
 
-    pub(crate) fn has(&self, relative: &str) -> bool {
-        rustix::fs::accessat(&self.fd, relative, rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok()
+    /// Whether something is at `relative`, be it a link to nowhere.
+    pub(crate) fn has(&self, relative: &str) -> Result<bool> {
+        Ok(self.kind(relative)?.is_some())
     }
 
-    /// Whether entries of the sub-folder `relative` may be made and removed by this process.
-    pub(crate) fn may_change(&self, relative: &str) -> bool {
+    /// Checks that entries of the sub-folder `relative` may be made and removed by this process.
+    pub(crate) fn check_change(&self, relative: &str) -> Result<()> {
         let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         let place = if relative.is_empty() { "." } else { relative };
         match rustix::fs::accessat(&self.fd, place, wanted, AtFlags::EACCESS) {
             // A system without the question for the effective user: what is refused shows when it is done.
-            Ok(()) | Err(Errno::INVAL | Errno::NOSYS) => true,
-            Err(_) => false,
+            Ok(()) | Err(Errno::INVAL | Errno::NOSYS) => Ok(()),
+            Err(errno) => Err(Error::io("write in", self.full(relative), errno)),
         }
     }
 
@@ -96,15 +97,35 @@ impl Folder {
         rustix::fs::statat(&self.fd, place, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// What is at `relative` itself, be it a link or not; none where nothing is.
-    pub(crate) fn kind(&self, relative: &str) -> Option<FileType> {
-        self.stat_itself(relative)
-            .ok()
-            .map(|facts| FileType::from_raw_mode(facts.st_mode))
+    /// What the system found at `relative`; none where it says that nothing is there.
+    pub(crate) fn there<T>(&self, relative: &str, found: Result<T, Errno>) -> Result<Option<T>> {
+        there(found, || self.full(relative))
     }
 
-    pub(crate) fn is_folder(&self, relative: &str) -> bool {
-        self.kind(relative).is_some_and(FileType::is_dir)
+    /// What is at `relative` itself, be it a link or not; none where nothing is.
+    pub(crate) fn facts(&self, relative: &str) -> Result<Option<rustix::fs::Stat>> {
+        self.there(relative, self.stat_itself(relative))
+    }
+
+    /// The kind of what is at `relative` itself, be it a link or not; none where nothing is.
+    pub(crate) fn kind(&self, relative: &str) -> Result<Option<FileType>> {
+        Ok(self
+            .facts(relative)?
+            .map(|facts| FileType::from_raw_mode(facts.st_mode)))
+    }
+
+    /// Names of what is in the folder `relative`.
+    pub(crate) fn names(&self, relative: &str) -> Result<Vec<String>> {
+        let path = self.full(relative);
+        let fail = |source| Error::io("read", &path, source);
+        std::fs::read_dir(&path)
+            .map_err(fail)?
+            .map(|item| Ok(item.map_err(fail)?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    pub(crate) fn is_folder(&self, relative: &str) -> Result<bool> {
+        Ok(self.kind(relative)?.is_some_and(FileType::is_dir))
     }
 
     /// Makes the folder `relative`; one that is there is an error of the system.
@@ -129,7 +150,7 @@ impl Folder {
     /// Removes a folder with all that is in it, or what else is at `relative`.
     pub(crate) fn remove_all(&self, relative: &str) -> Result<()> {
         let path = self.full(relative);
-        if self.is_folder(relative) {
+        if self.is_folder(relative)? {
             std::fs::remove_dir_all(&path)
         } else {
             std::fs::remove_file(&path)
@@ -148,6 +169,26 @@ impl Folder {
         } else {
             Self::open(&self.full(relative))?.sync()
         }
+    }
+}
+
+/// Whether the system says by an error that nothing is there. A name that is too long is the name of nothing. Any other error
+/// says nothing of what is there.
+pub(crate) fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)
+}
+
+/// What the standard library says, by the number of the system.
+pub(crate) fn of_the_system<T>(found: std::io::Result<T>) -> Result<T, Errno> {
+    found.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// What the system found at a path; none where it says that nothing is there.
+pub(crate) fn there<T>(found: Result<T, Errno>, path: impl FnOnce() -> PathBuf) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(errno) if is_absent(errno) => Ok(None),
+        Err(errno) => Err(Error::io("look at", path(), errno)),
     }
 }
 
@@ -201,7 +242,7 @@ impl Locked {
         loop {
             let locked = Self::open(path)?;
             locked.acquire(FlockOperation::LockExclusive)?;
-            if locked.is_at(path) {
+            if locked.is_at(path)? {
                 return Ok(locked);
             }
         }
@@ -211,7 +252,7 @@ impl Locked {
     pub(crate) fn at_once(path: &Path) -> Result<Option<Self>> {
         let locked = Self::open(path)?;
         let free = locked.acquire(FlockOperation::NonBlockingLockExclusive)?;
-        Ok((free && locked.is_at(path)).then_some(locked))
+        Ok((free && locked.is_at(path)?).then_some(locked))
     }
 
     fn open(path: &Path) -> Result<Self> {
@@ -250,6 +291,37 @@ impl Drop for Locked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_looked_at_is_neither_there_nor_away() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = Folder::open(top.path()).unwrap();
+        std::os::unix::fs::symlink("loop", top.path().join("loop")).unwrap();
+        std::os::unix::fs::symlink("nowhere", top.path().join("link")).unwrap();
+        std::fs::write(top.path().join("file"), "").unwrap();
+        let long = "x".repeat(256);
+        for (place, there) in [
+            ("file", true),
+            ("link", true),
+            ("loop", true),
+            ("other", false),
+            ("file/in", false),
+            ("link/in", false),
+            (&long, false),
+        ] {
+            assert_eq!(folder.has(place).unwrap(), there, "{place}");
+        }
+        for place in ["loop/in", "loop/in/deeper"] {
+            let said = folder.has(place).unwrap_err();
+            assert!(said.is_of_the_system(), "{said}");
+            assert!(matches!(said, Error::Io { path, .. } if path == top.path().join(place)));
+            assert!(folder.kind(place).is_err() && folder.is_folder(place).is_err());
+        }
+        assert!(folder.is_at(top.path()).unwrap());
+        assert!(!folder.is_at(&top.path().join("other")).unwrap());
+        assert!(!folder.is_at(Path::new("/")).unwrap());
+        assert!(folder.is_at(&top.path().join("loop")).is_err());
+    }
 
     #[test]
     fn a_lock_ends_when_it_is_dropped_though_a_copy_of_its_descriptor_is_open() {

@@ -71,7 +71,7 @@ impl Journal {
     /// [`Error::Damaged`] where there is one that does not say what is to be done, which only a power cut or another program
     /// brings about; or the system does not let it be read.
     pub(crate) fn committed(folder: &Folder) -> Result<Self> {
-        if !folder.is_folder(COMMITTED) {
+        if !folder.is_folder(COMMITTED)? {
             return Ok(Self::default());
         }
         read_json(folder, &format!("{COMMITTED}/{JOURNAL}"))
@@ -214,10 +214,11 @@ impl<'a> View<'a> {
     }
 
     /// Has a link at `place` count as followed: who asks goes by what is behind it.
-    pub(crate) fn follow_if_link(&self, place: &str) {
-        if self.folder.kind(place).is_some_and(FileType::is_symlink) {
+    pub(crate) fn follow_if_link(&self, place: &str) -> Result<()> {
+        if self.folder.kind(place)?.is_some_and(FileType::is_symlink) {
             self.follow(place);
         }
+        Ok(())
     }
 
     /// Of the level in the sub-folder `level`, to which a link may lead.
@@ -257,7 +258,13 @@ impl<'a> View<'a> {
         found
     }
 
-    pub(crate) fn has(&self, relative: &str) -> bool {
-        self.places(relative).any(|place| self.folder.has(place))
+    /// Whether something is at `relative`, be it a link to nowhere.
+    pub(crate) fn has(&self, relative: &str) -> Result<bool> {
+        for place in self.places(relative) {
+            if self.folder.has(place)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

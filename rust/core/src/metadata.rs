@@ -159,7 +159,27 @@ impl Metadata {
                 found: "missing".into(),
             });
         }
+        meta.check_names(path)?;
         Ok(meta)
+    }
+
+    /// Checks that there is one name for each dimension, and that no two are the same.
+    fn check_names(&self, path: &Path) -> Result<()> {
+        let Some(names) = &self.names else {
+            return Ok(());
+        };
+        let mut seen = std::collections::HashSet::new();
+        let is_unique = names.iter().flatten().all(|name| seen.insert(name));
+        if is_unique && names.len() == self.shape.as_ref().map_or(0, Vec::len) {
+            return Ok(());
+        }
+        let found = Value::from(names.clone());
+        Err(unexpected(
+            path,
+            "_names",
+            "one name for each dimension of the batch",
+            &found,
+        ))
     }
 
     /// The JSON object that a text is.

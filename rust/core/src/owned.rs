@@ -14,20 +14,20 @@ pub(crate) struct Owned {
     pub(crate) folders: Vec<String>,
 }
 
-/// What the tree in the sub-folder `below` owns. A level whose metadata cannot be read owns nothing that is known, and what is
-/// behind a link is somebody else's: their files stay.
+/// What the tree in the sub-folder `below` owns. A level whose metadata cannot be understood owns nothing that is known, and what
+/// is behind a link is somebody else's: their files stay.
 ///
 /// # Errors
-/// There are too many open files to look.
+/// The system does not let it be looked at.
 pub(crate) fn owned(view: &View<'_>, below: &str) -> Result<Owned> {
     let mut found = Owned::default();
     let mut levels = vec![below.to_owned()];
     // A link back to a level above would be followed for ever.
     let mut seen = HashSet::new();
     while let Some(folder) = levels.pop() {
-        let facts = view.folder.stat_itself(&folder);
-        let is_new = facts.is_ok_and(|facts| seen.insert((facts.st_dev, facts.st_ino)));
-        let is_linked = folder != below && !view.folder.is_folder(&folder);
+        let facts = view.folder.facts(&folder)?;
+        let is_new = facts.is_some_and(|facts| seen.insert((facts.st_dev, facts.st_ino)));
+        let is_linked = folder != below && !view.folder.is_folder(&folder)?;
         if !is_new || is_linked {
             continue;
         }
@@ -48,9 +48,12 @@ fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Result<Option<Vec<
     };
     found.files.push(join(folder, META));
     if !meta.is_plain() {
-        let attached = ATTACHED.iter().map(|name| join(folder, name));
-        found.files.extend(attached.filter(|file| view.has(file)));
-        let members = members(view, folder, &meta);
+        for file in ATTACHED.iter().map(|name| join(folder, name)) {
+            if view.has(&file)? {
+                found.files.push(file);
+            }
+        }
+        let members = members(view, folder, &meta)?;
         return Ok(Some(members.iter().map(|(name, _)| join(folder, name)).collect()));
     }
     let mut inside = Vec::new();
@@ -58,7 +61,7 @@ fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Result<Option<Vec<
         let suffixes: Vec<&str> = match entry {
             Entry::Level(_) => {
                 let is_level = |place: &String| view.has(&join(place, META));
-                inside.extend(place(folder, key, "", is_level));
+                inside.extend(place(folder, key, "", is_level)?);
                 continue;
             }
             Entry::Leaf(_) => vec![""],
@@ -70,16 +73,24 @@ fn level(view: &View<'_>, folder: &str, found: &mut Owned) -> Result<Option<Vec<
             let key = format!("{key}{suffix}");
             found
                 .files
-                .extend(place(folder, &key, LEAF_SUFFIX, |file| view.has(file)));
+                .extend(place(folder, &key, LEAF_SUFFIX, |file| view.has(file))?);
         }
     }
     Ok(Some(inside))
 }
 
 /// Where `key` is, by the first of both ways to name it that is there.
-fn place(folder: &str, key: &str, suffix: &str, is_there: impl Fn(&String) -> bool) -> Option<String> {
-    [Naming::Robust, Naming::Verbatim]
-        .into_iter()
-        .map(|naming| join(folder, &format!("{}{suffix}", naming.name(key))))
-        .find(|place| is_inside(place) && is_there(place))
+fn place(
+    folder: &str,
+    key: &str,
+    suffix: &str,
+    is_there: impl Fn(&String) -> Result<bool>,
+) -> Result<Option<String>> {
+    for naming in [Naming::Robust, Naming::Verbatim] {
+        let place = join(folder, &format!("{}{suffix}", naming.name(key)));
+        if is_inside(&place) && is_there(&place)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
 }

@@ -154,6 +154,8 @@ impl RaggedSchema {
             what,
         };
         let shape = match &self.layout {
+            // Their table has rows without numbers, and no file.
+            RaggedLayout::Strided([components, 0]) => vec![*components],
             RaggedLayout::Strided([_, dims]) => {
                 let table = numbers(DType::I64, parts.first().copied().unwrap_or_default());
                 if table.iter().any(|&size| size < 0) {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use crate::folder::is_absent;
 use crate::journal::{View, read_all};
 use crate::memmap::{self, Map, Mode, Part};
 use crate::metadata::{ATTACHED, Entry, INNER, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
@@ -147,7 +148,7 @@ fn read_at(
     options: ReadOptions,
     part: impl Fn(&Reader<'_>, &Place) -> Result<String>,
 ) -> Result<Tree> {
-    let place = Place::of(path)?;
+    let place = Place::to_read(path)?;
     let mut tree = whole::read(&place.root, |view| {
         let reader = Reader { view, options };
         let part = part(&reader, &place)?;
@@ -220,8 +221,9 @@ impl Reader<'_> {
         let mut ragged = std::mem::take(&mut tree.ragged);
         for leaf in &mut ragged {
             let level = leaf.files[0].level;
-            self.map_ragged(&tree.levels[level].folder, leaf, tolerant[level])
-                .map_err(|error| error.at_key(&tree.keys(level, &leaf.files[0].key)))?;
+            let folder = &tree.levels[level].folder;
+            self.map_ragged(folder, leaf, tolerant[level])
+                .map_err(|error| self.unfit(error, folder, &tree.keys(level, &leaf.files[0].key)))?;
         }
         tree.ragged = ragged;
         Ok(tree)
@@ -268,7 +270,7 @@ impl Reader<'_> {
     fn fields(&self, number: usize, tree: &mut Tree, below: &mut Vec<(usize, String, String)>) -> Result<()> {
         if !tree.levels[number].meta.is_plain() {
             let level = &mut tree.levels[number];
-            level.meta.entries = members(self.view, &level.folder, &level.meta);
+            level.meta.entries = members(self.view, &level.folder, &level.meta)?;
         }
         let level = &tree.levels[number];
         let batch_size = level.meta.shape.clone().unwrap_or_default();
@@ -278,7 +280,8 @@ impl Reader<'_> {
         for (key, entry) in &level.meta.entries {
             fields.push(match entry {
                 Entry::Leaf(schema) => {
-                    check_shape(&schema.shape, &batch_size, || tree.keys(number, key))?;
+                    check_shape(&schema.shape, &batch_size)
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
                     leaves.push(Leaf {
                         level: number,
                         key: key.clone(),
@@ -293,7 +296,8 @@ impl Reader<'_> {
                     Found::Level(tree.levels.len() + below.len() - 1)
                 }
                 Entry::Ragged(schema) => {
-                    check_leading(&schema.leading(), &batch_size, || tree.keys(number, key))?;
+                    check_leading(&schema.leading(), &batch_size)
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
                     let values = LeafSchema {
                         dtype: schema.dtype,
                         shape: Vec::new(),
@@ -330,10 +334,13 @@ impl Reader<'_> {
                 Err(Error::NoMetadata { .. } | Error::UnsafeName { .. }) => {}
                 Err(error) => return Err(error.at_key(&[key])),
             }
-            let inner = INNER
-                .iter()
-                .map(|name| join(&folder, name))
-                .find(|place| self.view.has(&join(place, META)));
+            let mut inner = None;
+            for place in INNER.iter().map(|name| join(&folder, name)) {
+                if self.view.has(&join(&place, META))? {
+                    inner = Some(place);
+                    break;
+                }
+            }
             match inner {
                 Some(inner) if !whole::metadata(self.view, &folder)?.is_plain() => folder = inner,
                 _ => {
@@ -353,25 +360,56 @@ impl Reader<'_> {
             .spelled(folder, key, "", |relative| {
                 self.level(relative, Some((tree, parent)))
             })
-            .map_err(|error| error.at_key(&tree.keys(parent, key)))?;
+            .map_err(|error| self.unfit(error, folder, &tree.keys(parent, key)))?;
         if let (Some(shape), Some(batch_size)) = (&found.meta.shape, &tree.levels[parent].meta.shape)
             && found.meta.is_plain()
         {
             // A node may have fewer batch dimensions than the one it is in.
             let shared = shape.len().min(batch_size.len());
-            check_shape(shape, &batch_size[..shared], || tree.keys(parent, key))?;
+            check_shape(shape, &batch_size[..shared])
+                .map_err(|error| self.unfit(error, &found.folder, &tree.keys(parent, key)))?;
         }
         Ok(found)
+    }
+
+    /// The error of an entry that the metadata in `folder` describes: what is wrong with the description is told as that of a
+    /// file.
+    fn unfit(&self, error: Error, folder: &str, keys: &[String]) -> Error {
+        let lies = |wanted, found| Error::Metadata {
+            path: self.view.folder.full(&join(folder, META)),
+            field: keys.last().cloned().unwrap_or_default(),
+            wanted,
+            found,
+        };
+        let error = match error {
+            Error::BatchSize {
+                shape, batch_size, ..
+            } => lies(
+                "a shape that starts with the batch size",
+                format!("of shape {shape:?} in the batch size {batch_size:?}"),
+            ),
+            Error::ShapeOverflow { shape, .. } => lies(
+                "a tensor that memory can hold",
+                format!("a tensor of shape {shape:?}"),
+            ),
+            Error::UnsafeName { name, .. } => lies(
+                "a key that is a name for a file within the folder",
+                format!("{name:?}"),
+            ),
+            Error::NoMetadata { path } => Error::Missing {
+                path: path.join(META),
+            },
+            error => error,
+        };
+        error.at_key(keys)
     }
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
     fn level(&self, relative: &str, above: Option<(&Tree, usize)>) -> Result<Described> {
         // First of all it is known what a link may lead to, whatever is found there. A folder that is to be made by committed
         // changes has no inode yet.
-        let place = self
-            .view
-            .stat(relative)
-            .map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        let facts = self.view.folder.there(relative, self.view.stat(relative))?;
+        let place = facts.map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
         let meta = whole::metadata(self.view, relative)?;
         let attached = if meta.is_plain() {
             Vec::new()
@@ -438,7 +476,10 @@ impl Reader<'_> {
     /// by one thread at a time. The system lets one thread of a process change its memory map, and others that want to would
     /// wait where they could open files.
     fn map_some(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
-        let at_key = |error: Error, leaf: &Leaf| error.at_key(&tree.keys(leaf.level, &leaf.key));
+        let at_key = |error: Error, leaf: &Leaf| {
+            let folder = &tree.levels[leaf.level].folder;
+            self.unfit(error, folder, &tree.keys(leaf.level, &leaf.key))
+        };
         let found = schedule::as_many_as_open(leaves, |leaf| {
             self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
                 .map_err(|error| at_key(error, leaf))
@@ -473,7 +514,7 @@ impl Reader<'_> {
         self.spelled(folder, &leaf.key, LEAF_SUFFIX, |relative| {
             let path = self.view.folder.full(relative);
             let (file, mode) = self.open_leaf(relative).map_err(|errno| match errno {
-                Errno::NOENT | Errno::NOTDIR => Error::Missing { path: path.clone() },
+                errno if is_absent(errno) => Error::Missing { path: path.clone() },
                 errno => Error::io("open", &path, errno),
             })?;
             // What older versions wrote may be longer.
@@ -529,25 +570,34 @@ impl Reader<'_> {
 }
 
 /// The members of a level that is no plain dictionary: those that it lists, else those that are there.
-pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Vec<(String, Entry)> {
-    let at = |name: &str| join(folder, name);
+pub(crate) fn members(view: &View<'_>, folder: &str, meta: &Metadata) -> Result<Vec<(String, Entry)>> {
     if !meta.entries.is_empty() {
-        return meta.entries.clone();
+        return Ok(meta.entries.clone());
     }
-    let is_there = |name: &String| {
-        let found = view.has(&join(&at(name), META));
+    let is_there = |name: &str| {
+        let place = join(folder, name);
+        let found = view.has(&join(&place, META))?;
         if !found {
             // A member behind a link may be away for a moment.
-            view.follow_if_link(&at(name));
+            view.follow_if_link(&place)?;
         }
-        found
+        Ok::<_, Error>(found)
     };
-    let numbered = (0..).map(|number: usize| number.to_string()).take_while(is_there);
-    let inner = INNER.into_iter().map(str::to_owned).filter(is_there);
-    numbered
-        .chain(inner)
-        .map(|name| (name, Entry::Level(String::new())))
-        .collect()
+    let mut found = Vec::new();
+    let mut add = |name: &str| found.push((name.to_owned(), Entry::Level(String::new())));
+    for number in 0_usize.. {
+        let name = number.to_string();
+        if !is_there(&name)? {
+            break;
+        }
+        add(&name);
+    }
+    for name in INNER {
+        if is_there(name)? {
+            add(name);
+        }
+    }
+    Ok(found)
 }
 
 /// The files beside the metadata of such a level.
@@ -558,7 +608,7 @@ fn attached(view: &View<'_>, folder: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let path = view.folder.full(&place);
         match view.open_file(&place, false) {
             Ok(file) => found.push((name.to_owned(), read_all(file, &path)?)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) if is_absent(errno) => {}
             Err(errno) => return Err(Error::io("open", path, errno)),
         }
     }
@@ -576,18 +626,18 @@ pub(crate) fn join(folder: &str, name: &str) -> String {
 
 /// Checks that the dimensions that the components of a ragged leaf share start with the batch size of its level, or that
 /// they do as far as they are known.
-fn check_leading(known: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_leading(known: &[u64], batch_size: &[u64]) -> Result<()> {
     let shared = known.len().min(batch_size.len());
-    check_shape(known, &batch_size[..shared], keys)
+    check_shape(known, &batch_size[..shared])
 }
 
 /// Checks that a field starts with the batch size of its level.
-fn check_shape(shape: &[u64], batch_size: &[u64], keys: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_shape(shape: &[u64], batch_size: &[u64]) -> Result<()> {
     if shape.starts_with(batch_size) {
         Ok(())
     } else {
         Err(Error::BatchSize {
-            key: keys(),
+            key: Vec::new(),
             shape: shape.to_vec(),
             batch_size: batch_size.to_vec(),
         })

@@ -13,10 +13,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, RenameFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, RenameFlags, Stat, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use crate::folder::{Folder, Locked, check_descriptors};
+use crate::folder::{Folder, Locked, check_descriptors, there};
 use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, TRIED, Tried, View, damaged};
 use crate::memmap::Map;
 use crate::metadata::META;
@@ -45,11 +45,11 @@ pub(crate) struct Changes<'a> {
 /// # Errors
 /// [`Error::Damaged`] where what was interrupted cannot be understood, or the system does not let it be read.
 pub(crate) fn recovered(folder: &Locked) -> Result<View<'_>> {
-    if folder.kind(STAGING).is_some() {
+    if folder.has(STAGING)? {
         // What cannot be removed is told by the next writer that needs the place.
         let _ = discard(folder);
     }
-    if !folder.is_folder(COMMITTED) {
+    if !folder.is_folder(COMMITTED)? {
         return Ok(View::plain(folder));
     }
     let journal = Journal::committed(folder)?;
@@ -78,7 +78,7 @@ pub(crate) fn carry_out_again(folder: &Folder) -> Result<()> {
 
 /// Removes the staging folder, and what was put in place from it; or what another program put in the place of that folder.
 fn discard(folder: &Folder) -> Result<()> {
-    if folder.is_folder(STAGING) {
+    if folder.is_folder(STAGING)? {
         let tried = Tried::staged(folder)?;
         let files = tried.files.iter().map(|(_, place)| place);
         // A list that leads through links came with the data set.
@@ -93,7 +93,7 @@ fn discard(folder: &Folder) -> Result<()> {
 /// Removes again what was put in place: the files that are no longer in the staging folder.
 fn take_back(folder: &Folder, tried: &Tried) {
     for (name, place) in &tried.files {
-        if !folder.has(&format!("{STAGING}/{name}")) {
+        if matches!(folder.has(&format!("{STAGING}/{name}")), Ok(false)) {
             // Both may fail without harm: nothing refers to what stays.
             let _ = folder.unlink(place);
         }
@@ -145,7 +145,7 @@ fn carry_out(folder: &Folder, journal: &Journal) -> Result<()> {
     for (name, place) in &journal.rename {
         match put(folder, &format!("{COMMITTED}/{name}"), place) {
             // It was renamed before whoever carried this out was stopped.
-            Err(Errno::NOENT) if folder.has(place) => {}
+            Err(Errno::NOENT) if folder.has(place)? => {}
             result => done("replace", place, result, &[])?,
         }
     }
@@ -197,7 +197,7 @@ fn refuse_links<'a>(
         .chain([staging])
         .collect();
     for path in above {
-        if folder.kind(path).is_some_and(rustix::fs::FileType::is_symlink) {
+        if folder.kind(path)?.is_some_and(FileType::is_symlink) {
             return Err(Error::LinkedFolder {
                 path: folder.full(path),
             });
@@ -284,7 +284,7 @@ impl Staged {
             make_folders: changes.folders,
             rename: names.into_iter().zip(places).collect(),
         };
-        let supersedes = folder.kind(COMMITTED).is_some();
+        let supersedes = folder.has(COMMITTED)?;
         if supersedes && !view.is_damaged {
             take_over(&mut journal, Journal::committed(folder)?);
         }
@@ -337,11 +337,11 @@ impl Staged {
         for made in &self.tried.folders {
             folder
                 .make_folder(made)
-                .map_err(|errno| Error::io("create", folder.full(made), errno))?;
+                .map_err(|errno| refused(folder, made, FOLDER, errno))?;
         }
         for (name, place) in &self.tried.files {
             put_new(folder, &format!("{STAGING}/{name}"), place)
-                .map_err(|errno| self.at_key(name, Error::io("create", folder.full(place), errno)))?;
+                .map_err(|errno| self.at_key(name, refused(folder, place, FILE, errno)))?;
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ impl Staged {
         }
         if self.supersedes {
             // What the old changes had put in place before stays, as it belongs to what these replace.
-            if folder.is_folder(COMMITTED) {
+            if folder.is_folder(COMMITTED)? {
                 match folder.unlink(&format!("{COMMITTED}/{TRIED}")) {
                     Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
                     Err(errno) => return Err(fail(errno)),
@@ -389,10 +389,13 @@ impl Staged {
             .chain(self.tried.folders.iter().map(|made| parent(made)))
             .chain([""])
             .collect();
-        changed
-            .into_iter()
-            .filter(|place| folder.kind(place).is_some())
-            .try_for_each(|place| folder.sync_below(place))
+        for place in changed {
+            // Before the commit a file may still be there, and after it again.
+            if place.is_empty() || folder.is_folder(place)? {
+                folder.sync_below(place)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -435,34 +438,35 @@ fn take_over(journal: &mut Journal, old: Journal) {
 }
 
 /// Takes out of a journal what can be put in place before the commit, and checks the places of the rest: no place of a file
-/// is a folder, each folder is one, and what is to be replaced can be.
+/// is a folder, but one that goes with all that is in it, each folder is one, and what is to be replaced can be.
 fn set_apart(folder: &Folder, journal: &mut Journal) -> Result<Tried> {
     let device = rustix::fs::fstat(folder)
         .map_err(|errno| Error::io("open", &folder.path, errno))?
         .st_dev;
-    let removed: HashSet<&str> = journal.remove_files.iter().map(String::as_str).collect();
+    let gone = Gone::of(journal, device);
     let mut tried = Tried::default();
     // Folders where a file still is, with those below.
     let mut later: HashSet<String> = HashSet::new();
     for made in std::mem::take(&mut journal.make_folders) {
-        if later.contains(parent(&made)) || (removed.contains(made.as_str()) && !folder.is_folder(&made)) {
+        if later.contains(parent(&made)) || (gone.files.contains(&made) && !folder.is_folder(&made)?) {
             later.insert(made.clone());
             journal.make_folders.push(made);
             continue;
         }
-        match folder.stat(&made) {
-            Err(_) => tried.folders.push(made),
-            Ok(facts) if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir() => {
-                return Err(Error::io("create", folder.full(&made), Errno::EXIST));
+        match folder.there(&made, folder.stat(&made))? {
+            // A link to nowhere is refused by those whose places are in it.
+            None => tried.folders.push(made),
+            Some(facts) if !FileType::from_raw_mode(facts.st_mode).is_dir() => {
+                return Err(in_the_way(folder, &made, FOLDER)?);
             }
-            Ok(facts) if facts.st_dev != device => {
+            Some(facts) if facts.st_dev != device => {
                 return Err(Error::io("write in", folder.full(&made), Errno::XDEV));
             }
-            Ok(_) => {}
+            Some(_) => {}
         }
     }
     for (name, place) in std::mem::take(&mut journal.rename) {
-        let is_new = !later.contains(parent(&place)) && !check_place(folder, &place)?;
+        let is_new = !later.contains(parent(&place)) && !check_place(folder, &place, &gone)?;
         // Metadata comes last: where others of it list no members, they are looked for by it.
         let is_metadata = place == META || place.ends_with(&format!("/{META}"));
         if is_new && !is_metadata {
@@ -474,30 +478,106 @@ fn set_apart(folder: &Folder, journal: &mut Journal) -> Result<Tried> {
     Ok(tried)
 }
 
-/// Whether the system was told that the entries of a folder stay.
-fn is_fixed(folder: &Folder, place: &str) -> bool {
-    let place = if place.is_empty() { "." } else { place };
-    rustix::fs::statx(folder, place, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
-        .is_ok_and(|facts| facts.stx_attributes.intersects(FIXED))
+/// What a change removes, of those on one device.
+struct Gone {
+    files: HashSet<String>,
+    folders: HashSet<String>,
+    device: u64,
 }
 
-/// Whether something is at the place of a file, which must be something that can be replaced.
-fn check_place(folder: &Folder, place: &str) -> Result<bool> {
-    let wanted = StatxFlags::TYPE | StatxFlags::MODE;
-    let facts = match rustix::fs::statx(folder, place, AtFlags::SYMLINK_NOFOLLOW, wanted) {
-        Ok(facts) => facts,
-        // Without that call the attributes are not known.
-        Err(Errno::NOSYS) if folder.is_folder(place) => {
-            return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
+impl Gone {
+    fn of(journal: &Journal, device: u64) -> Self {
+        Self {
+            files: journal.remove_files.iter().cloned().collect(),
+            folders: journal.remove_folders.iter().cloned().collect(),
+            device,
         }
-        Err(Errno::NOSYS) => return Ok(folder.kind(place).is_some()),
-        // Another reason than that nothing is there shows when the file is put there.
-        Err(_) => return Ok(false),
-    };
-    if rustix::fs::FileType::from_raw_mode(facts.stx_mode.into()).is_dir() {
-        return Err(Error::io("replace", folder.full(place), Errno::ISDIR));
     }
-    if facts.stx_attributes.intersects(FIXED) {
+
+    /// What keeps the folder `place` there, if anything does: itself, or something in it.
+    fn kept(&self, folder: &Folder, place: &str) -> Result<Option<String>> {
+        let is_here = |facts: Stat| facts.st_dev == self.device;
+        if !self.folders.contains(place) || !folder.facts(place)?.is_some_and(is_here) {
+            return Ok(Some(place.to_owned()));
+        }
+        for name in folder.names(place)? {
+            let inside = format!("{place}/{name}");
+            let kept = if folder.is_folder(&inside)? {
+                self.kept(folder, &inside)?
+            } else {
+                (!self.files.contains(&inside)).then_some(inside)
+            };
+            if kept.is_some() {
+                return Ok(kept);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a place is for.
+const FILE: &str = "a file";
+const FOLDER: &str = "a folder";
+
+/// The error that something that stays is where a file or folder has to be put.
+fn in_the_way(folder: &Folder, place: &str, wanted: &'static str) -> Result<Error> {
+    let kind = folder.kind(place)?;
+    let (found, errno) = match kind {
+        Some(kind) if kind.is_dir() => (FOLDER, Errno::ISDIR),
+        Some(kind) if kind.is_symlink() => ("a symlink", Errno::EXIST),
+        Some(kind) if kind.is_file() => (FILE, Errno::EXIST),
+        _ => ("a pipe, socket or device", Errno::EXIST),
+    };
+    Ok(Error::InTheWay {
+        path: folder.full(place),
+        wanted,
+        found: found.to_owned(),
+        errno: if wanted == FOLDER { Errno::NOTDIR } else { errno }.raw_os_error(),
+    })
+}
+
+/// The error of the system where something is put to a place that was free.
+fn refused(folder: &Folder, place: &str, wanted: &'static str, errno: Errno) -> Error {
+    match in_the_way(folder, place, wanted) {
+        // Another program was faster.
+        Ok(error) if errno == Errno::EXIST => error,
+        _ => Error::io("create", folder.full(place), errno),
+    }
+}
+
+/// What is at `place` itself, and whether the system was told that it stays, or the entries of it, where it is a folder.
+fn look(folder: &Folder, place: &str) -> Result<Option<(FileType, bool)>> {
+    let at = if place.is_empty() { "." } else { place };
+    let wanted = StatxFlags::TYPE | StatxFlags::MODE;
+    let facts = match rustix::fs::statx(folder, at, AtFlags::SYMLINK_NOFOLLOW, wanted) {
+        // Without that call it is not known, and shows when it is done.
+        Err(Errno::NOSYS) => return Ok(folder.kind(place)?.map(|kind| (kind, false))),
+        facts => folder.there(place, facts)?,
+    };
+    let known = |facts: Statx| {
+        let kind = FileType::from_raw_mode(facts.stx_mode.into());
+        (kind, facts.stx_attributes.intersects(FIXED))
+    };
+    Ok(facts.map(known))
+}
+
+/// Whether something is at the place of a file, which must be something that can be replaced, or a folder that goes.
+fn check_place(folder: &Folder, place: &str, gone: &Gone) -> Result<bool> {
+    let Some((kind, is_fixed)) = look(folder, place)? else {
+        return Ok(false);
+    };
+    if kind.is_dir()
+        && let Some(kept) = gone.kept(folder, place)?
+    {
+        let mut error = in_the_way(folder, place, FILE)?;
+        if let Error::InTheWay { found, .. } = &mut error
+            && kept != place
+        {
+            *found = format!("{FOLDER} with {}", folder.full(&kept).display());
+        }
+        return Err(error);
+    }
+    if is_fixed {
         return Err(Error::io("replace", folder.full(place), Errno::PERM));
     }
     Ok(true)
@@ -505,24 +585,26 @@ fn check_place(folder: &Folder, place: &str) -> Result<bool> {
 
 /// Checks that this process may change the folders in which something is to be replaced or removed.
 fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
-    let there = |place: &&String| folder.kind(place).is_some();
-    let removed = journal.remove_files.iter().filter(there);
-    let replaced = journal.rename.iter().map(|(_, place)| place);
-    let parents: BTreeSet<&str> = replaced.chain(removed).map(|place| parent(place)).collect();
-    for place in parents {
-        if !folder.is_folder(place) {
+    let mut parents: BTreeSet<&str> = journal.rename.iter().map(|(_, place)| parent(place)).collect();
+    for place in &journal.remove_files {
+        let Some((kind, is_fixed)) = look(folder, place)? else {
             continue;
-        }
-        if !folder.may_change(place) {
-            return Err(Error::io("write in", folder.full(place), Errno::ACCESS));
-        }
-        if is_fixed(folder, place) {
-            return Err(Error::io("write in", folder.full(place), Errno::PERM));
+        };
+        parents.insert(parent(place));
+        if !kind.is_dir() && is_fixed {
+            return Err(Error::io("replace", folder.full(place), Errno::PERM));
         }
     }
-    for place in journal.remove_files.iter().filter(there) {
-        if !folder.is_folder(place) {
-            check_place(folder, place)?;
+    for place in parents {
+        let Some((kind, is_fixed)) = look(folder, place)? else {
+            continue;
+        };
+        if !kind.is_dir() {
+            continue;
+        }
+        folder.check_change(place)?;
+        if is_fixed {
+            return Err(Error::io("write in", folder.full(place), Errno::PERM));
         }
     }
     let places = journal.rename.iter().map(|(_, place)| place);
@@ -532,22 +614,22 @@ fn check_parents(folder: &Folder, journal: &Journal) -> Result<()> {
 /// Checks that what is in folders with the sticky bit, which let only the owner of an entry remove it, can be.
 fn check_owners<'a>(folder: &Folder, places: impl Iterator<Item = &'a String>) -> Result<()> {
     // For whom this process acts shows by what it made.
-    let Ok(own) = folder.stat_itself(STAGING).map(|facts| facts.st_uid) else {
+    let Some(own) = folder.facts(STAGING)?.map(|facts| facts.st_uid) else {
         return Ok(());
     };
-    let is_bound = |place: &str| {
-        let sticky = |facts: &Stat| Mode::from_raw_mode(facts.st_mode).contains(Mode::SVTX);
-        folder
-            .stat_itself(place)
-            .is_ok_and(|facts| sticky(&facts) && facts.st_uid != own)
-    };
+    let is_anothers = |facts: &Stat| facts.st_uid != own;
+    let is_sticky = |facts: &Stat| Mode::from_raw_mode(facts.st_mode).contains(Mode::SVTX);
     let mut bound: HashMap<&str, bool> = HashMap::new();
     for place in places {
         let above = parent(place);
-        if *bound.entry(above).or_insert_with(|| is_bound(above))
-            && folder.stat_itself(place).is_ok_and(|facts| facts.st_uid != own)
-            && !owns_all()
-        {
+        let is_bound = match bound.get(above) {
+            Some(known) => *known,
+            None => folder
+                .facts(above)?
+                .is_some_and(|facts| is_sticky(&facts) && is_anothers(&facts)),
+        };
+        bound.insert(above, is_bound);
+        if is_bound && folder.facts(place)?.as_ref().is_some_and(is_anothers) && !owns_all() {
             return Err(Error::io("replace", folder.full(place), Errno::PERM));
         }
     }
@@ -614,14 +696,20 @@ fn create_in_parent(path: &Path, changes: &Changes<'_>, durable: bool) -> Result
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         folder => folder?,
     };
-    if let Ok(facts) = path.symlink_metadata() {
+    let look = || {
+        let itself = there(rustix::fs::lstat(path), || path.into())?;
+        let behind = there(rustix::fs::stat(path), || path.into())?;
+        Ok::<_, Error>((itself.is_some(), behind.is_some()))
+    };
+    let found = look();
+    if !matches!(found, Ok((false, _))) {
         let _ = std::fs::remove_dir_all(&beside);
+    }
+    match found? {
+        (false, _) => {}
+        (true, true) => return Ok(None),
         // A link to nowhere would be found again and again.
-        return if facts.is_symlink() && !path.exists() {
-            Err(Error::LinkedFolder { path: path.into() })
-        } else {
-            Ok(None)
-        };
+        (true, false) => return Err(Error::LinkedFolder { path: path.into() }),
     }
     let done = fill(&folder, path, changes, durable).and_then(|maps| {
         rustix::fs::rename(&beside, path).map_err(|errno| Error::io("create", path, errno))?;
@@ -676,9 +764,16 @@ fn make_parents(path: &Path) -> Result<Vec<PathBuf>> {
     let mut missing: Vec<PathBuf> = path
         .ancestors()
         .skip(1)
-        .take_while(|parent| !parent.as_os_str().is_empty() && !parent.exists())
+        .take_while(|parent| !parent.as_os_str().is_empty() && parent.symlink_metadata().is_err())
         .map(Path::to_path_buf)
         .collect();
+    let top = path.ancestors().nth(missing.len() + 1);
+    let is_link = |top: &&Path| top.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
+    if let Some(top) = top.filter(is_link)
+        && there(rustix::fs::stat(top), || top.into())?.is_none()
+    {
+        return Err(Error::LinkedFolder { path: top.into() });
+    }
     missing.reverse();
     for parent in &missing {
         match std::fs::create_dir(parent) {
@@ -695,8 +790,8 @@ fn make_parents(path: &Path) -> Result<Vec<PathBuf>> {
 /// about to tell that there is no folder.
 pub(crate) fn clean_beside(path: &Path) {
     let beside = beside(path);
-    let is_link = beside.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
-    if !is_link && let Ok(Some(_locked)) = Locked::at_once(&beside) {
+    let is_folder = beside.symlink_metadata().is_ok_and(|facts| facts.is_dir());
+    if is_folder && let Ok(Some(_locked)) = Locked::at_once(&beside) {
         let _ = std::fs::remove_dir_all(&beside);
     }
 }

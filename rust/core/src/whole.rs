@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 
-use crate::folder::{Folder, Locked};
+use crate::folder::{Folder, Locked, is_absent, of_the_system, there};
 use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, View, read_all};
 use crate::metadata::{Entry, META, Metadata, Naming};
 use crate::transaction::{self, recovered};
@@ -29,7 +31,7 @@ impl Place {
     /// Where the tree in the folder `path` is.
     ///
     /// # Errors
-    /// There are too many open files to find out.
+    /// The system does not let it be found out.
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let mut found = Self {
             root: path.into(),
@@ -39,10 +41,10 @@ impl Place {
         let Some(above) = path.parent() else {
             return Ok(found);
         };
-        if !is_level(above) && path.components().next_back().is_some_and(is_plain) && !is_link(path) {
+        if !is_level(above)? && path.components().next_back().is_some_and(is_plain) && !is_link(path)? {
             return Ok(found);
         }
-        let Ok(full) = path.canonicalize() else {
+        let Some(full) = there(of_the_system(path.canonicalize()), || path.into())? else {
             return Ok(found);
         };
         let mut below = String::new();
@@ -50,7 +52,7 @@ impl Place {
             let Some(name) = level.file_name().and_then(|name| name.to_str()) else {
                 break;
             };
-            if !is_level(above) || !claims(above, name)? {
+            if !is_level(above)? || !claims(above, name)? {
                 break;
             }
             below = if below.is_empty() {
@@ -64,6 +66,17 @@ impl Place {
             };
         }
         Ok(found)
+    }
+
+    /// The same for a read. Of a folder above that this process must not look at nothing can be known: then the tree is a whole.
+    pub(crate) fn to_read(path: &Path) -> Result<Self> {
+        match Self::of(path) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(Self {
+                root: path.into(),
+                below: String::new(),
+            }),
+            found => found,
+        }
     }
 
     /// A place in the sub-folder `part` of this one.
@@ -98,19 +111,26 @@ fn is_plain(part: std::path::Component<'_>) -> bool {
     matches!(part, std::path::Component::Normal(_))
 }
 
-fn is_link(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|facts| facts.is_symlink())
+fn is_link(path: &Path) -> Result<bool> {
+    let facts = there(rustix::fs::lstat(path), || path.into())?;
+    Ok(facts.is_some_and(|facts| FileType::from_raw_mode(facts.st_mode).is_symlink()))
 }
 
 /// Whether there is a sign of a tree in a folder.
-fn is_level(folder: &Path) -> bool {
-    folder.join(META).exists() || folder.join(COMMITTED).exists()
+fn is_level(folder: &Path) -> Result<bool> {
+    let has = |name| {
+        let path = folder.join(name);
+        let found = there(rustix::fs::lstat(&path), || path.clone())?;
+        Ok::<_, Error>(found.is_some())
+    };
+    Ok(has(META)? || has(COMMITTED)?)
 }
 
-/// What is found; none where it is no tree or must not be read. That it could not be looked at is an error.
+/// What is found; none where there is no tree, or nothing that can be understood. That the system did not let it be looked at
+/// is an error.
 pub(crate) fn known<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
-        Err(error) if error.is_out_of_descriptors() => Err(error),
+        Err(error) if error.is_of_the_system() => Err(error),
         found => Ok(found.ok()),
     }
 }
@@ -153,9 +173,11 @@ pub(crate) fn metadata(view: &View<'_>, level: &str) -> Result<Metadata> {
     };
     let path = view.folder.full(&relative);
     let file = view.open_file(&relative, false).map_err(|errno| match errno {
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Error::NoMetadata {
+        errno if is_absent(errno) => Error::NoMetadata {
             path: view.folder.full(level),
         },
+        // A socket.
+        Errno::NXIO => Error::NotAFile { path: path.clone() },
         errno => Error::io("open", &path, errno),
     })?;
     Metadata::parse(&read_all(file, &path)?, &path)
@@ -166,30 +188,43 @@ pub(crate) fn metadata(view: &View<'_>, level: &str) -> Result<Metadata> {
 #[derive(Debug)]
 pub(crate) struct State {
     /// Both are kept open, so that no new file can have the same number.
-    meta: Option<File>,
-    committed: Option<File>,
+    meta: Seen,
+    committed: Seen,
 }
+
+/// A file, none where there was none, or why that is not known.
+type Seen = Result<Option<File>, Errno>;
 
 impl State {
     /// The state before a read. The metadata is opened first: a change that ends before the second question has replaced it
     /// by then or will have replaced it at the end.
     pub(crate) fn of(folder: &Folder) -> Self {
-        let meta = folder.open_file(META, false).ok();
-        let committed = folder.open_file(&format!("{COMMITTED}/{JOURNAL}"), false).ok();
+        let see = |relative: &str| match folder.open_file(relative, false) {
+            Err(errno) if is_absent(errno) => Ok(None),
+            found => found.map(Some),
+        };
+        let meta = see(META);
+        let committed = see(&format!("{COMMITTED}/{JOURNAL}"));
         Self { meta, committed }
     }
 
     /// Whether changes count that are not carried out yet, or nothing would tell of changes, for want of metadata.
-    fn is_changing(&self, folder: &Folder) -> bool {
-        self.meta.is_none() || self.committed.is_some() || folder.is_folder(COMMITTED)
+    fn is_changing(&self, folder: &Folder) -> Result<bool> {
+        let is_settled = matches!((&self.meta, &self.committed), (Ok(Some(_)), Ok(None)));
+        Ok(!is_settled || folder.is_folder(COMMITTED)?)
     }
 
-    /// Whether the folder is in the same state, with these questions in the opposite order.
+    /// Whether the folder is known to be in the same state, with these questions in the opposite order.
     pub(crate) fn holds(&self, folder: &Folder) -> bool {
         let number = |facts: Stat| (facts.st_dev, facts.st_ino);
-        let same = |before: &Option<File>, relative: &str| {
-            let before = before.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
-            before.map(number) == folder.stat(relative).ok().map(number)
+        let same = |before: &Seen, relative: &str| {
+            let before = match before {
+                Ok(Some(file)) => rustix::fs::fstat(file).map(Some),
+                Ok(None) => Ok(None),
+                Err(errno) => Err(*errno),
+            };
+            let now = folder.there(relative, folder.stat(relative));
+            matches!((before, now), (Ok(before), Ok(now)) if before.map(number) == now.map(number))
         };
         same(&self.committed, &format!("{COMMITTED}/{JOURNAL}")) && same(&self.meta, META)
     }
@@ -204,11 +239,11 @@ impl Beyond {
     fn add(&mut self, links: BTreeSet<PathBuf>, own: &Folder) -> Result<bool> {
         let before = self.0.len();
         for link in links {
-            let root = Place::of(&folder_behind(&link))?.root;
+            let root = Place::to_read(&folder_behind(&link))?.root;
             // What is no level is changed by no save.
-            if is_level(&root)
-                && !own.is_at(&root)
-                && let Ok(facts) = rustix::fs::stat(&root)
+            if is_level(&root)?
+                && !own.is_at(&root)?
+                && let Some(facts) = there(rustix::fs::stat(&root), || root.clone())?
             {
                 self.0.insert((facts.st_dev, facts.st_ino), root);
             }
@@ -222,7 +257,7 @@ impl Beyond {
         for root in self.0.values() {
             let folder = Folder::open(root)?;
             let state = State::of(&folder);
-            if state.is_changing(&folder) {
+            if state.is_changing(&folder)? {
                 return Ok(None);
             }
             states.push((folder, state));
@@ -256,14 +291,14 @@ pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Res
     let mut beyond = Beyond::default();
     for _ in 0..ATTEMPTS {
         let folder = Folder::open(path).inspect_err(|_| transaction::clean_beside(path))?;
-        if !folder.has(COMMITTED) && folder.has(STAGING) {
+        if !folder.has(COMMITTED)? && folder.has(STAGING)? {
             // Another writer is at work, or one was killed: what it left goes as far as that works.
             if let Ok(Some(locked)) = Locked::at_once(path) {
                 let _ = recovered(&locked);
             }
         }
         let state = State::of(&folder);
-        if state.is_changing(&folder) {
+        if state.is_changing(&folder)? {
             break;
         }
         let Some(others) = beyond.states()? else {
@@ -271,10 +306,10 @@ pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Res
         };
         let view = View::plain(&folder);
         let found = read(&view);
-        let holds = state.holds(&folder)
-            && others
-                .iter()
-                .all(|(folder, state)| state.holds(folder) && folder.is_at(&folder.path));
+        let mut holds = state.holds(&folder);
+        for (folder, state) in &others {
+            holds = holds && state.holds(folder) && folder.is_at(&folder.path)?;
+        }
         // What is behind links that were not known was not looked at before.
         if !beyond.add(view.links(), &folder)? && holds {
             return found;
@@ -286,7 +321,9 @@ pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Res
 /// The same, with the locks that keep others from writing meanwhile.
 fn wait_and_read<R>(path: &Path, beyond: &mut Beyond, read: impl Fn(&View<'_>) -> Result<R>) -> Result<R> {
     for _ in 0..ATTEMPTS {
-        let own = rustix::fs::stat(path).map_or((0, 0), |facts| (facts.st_dev, facts.st_ino));
+        // Locking the same folder twice would wait for ever, so it has to be known which it is.
+        let own = rustix::fs::stat(path).map_err(|errno| Error::io("open", path, errno))?;
+        let own = (own.st_dev, own.st_ino);
         beyond.0.remove(&own);
         // All who wait for several locks do so in one order.
         let (before, after): (Vec<_>, Vec<_>) = beyond.0.iter().partition(|(number, _)| **number < own);
