@@ -6,12 +6,13 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, save};
+use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, Stayed, save};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{ReadOptions, read};
 use tensordict_core::schema::{DType, LeafSchema};
 
-const OPTIONS: SaveOptions = SaveOptions {
+const OPTIONS: SaveOptions<'static> = SaveOptions {
+    stayed: Stayed::ALWAYS,
     naming: Naming::Robust,
     copy_existing: false,
     replace: true,

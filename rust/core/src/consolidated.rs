@@ -24,6 +24,7 @@ use crate::layout::Layout;
 use crate::memmap::{self, Map, Mode};
 use crate::rows::{self, Job, Join, Source};
 use crate::schema::{DType, dense_bytes};
+use crate::writer::Stayed;
 use crate::{Error, Result};
 use text::{Tree, Value};
 
@@ -194,13 +195,13 @@ fn strided<'a>(leaf: &Source<'a>) -> Result<Job<'a>> {
     Ok(join.into())
 }
 
-/// Writes the file `path`, in the place of one that is there: the leaves, then `text`. Maps all of it. `stayed` says, once the
-/// leaves were read, whether they were all the time where they were read.
+/// Writes the file `path`, in the place of one that is there: the leaves, then `text`. Maps all of it. `stayed` is asked
+/// once the leaves were read.
 ///
 /// # Errors
 /// The text is not one that [`open`] takes, the disk is full, leaves did not stay, or the system refuses. What was at `path` is as
 /// it was then.
-pub fn write(path: &Path, pack: &Pack<'_>, text: &str, stayed: impl FnOnce() -> bool) -> Result<Map> {
+pub fn write(path: &Path, pack: &Pack<'_>, text: &str, stayed: Stayed<'_>) -> Result<Map> {
     let length = text.len() as u64;
     let total = pack.layout.bytes.checked_add(length + LENGTH);
     let total = total.ok_or(Error::LayoutOverflow)?;
@@ -213,9 +214,7 @@ pub fn write(path: &Path, pack: &Pack<'_>, text: &str, stayed: impl FnOnce() -> 
                 .map_err(|source| Error::io("write", path, source))
         };
         rows::stream(&pack.jobs, put)?;
-        if !stayed() {
-            return Err(Error::Moved);
-        }
+        stayed.check()?;
         put(
             pack.layout.bytes,
             &[text.as_bytes(), &length.to_le_bytes()].concat(),
@@ -567,7 +566,7 @@ mod tests {
         let pack = Pack::new(&leaves)?;
         let places = [(0, 6), (8, 0), (8, 6), (16, 8), (32, 16), (48, 3)];
         assert_eq!(pack.layout().places, places);
-        let map = write(&path, &pack, NONE)?;
+        let map = write(&path, &pack, NONE, Stayed::ALWAYS)?;
         let mut wanted = vec![0; 56];
         wanted[..6].copy_from_slice(&data[..6]);
         wanted[8..14].copy_from_slice(&[0, 2, 4, 1, 3, 5]);
@@ -590,7 +589,7 @@ mod tests {
             source(&data, 1, &[1000, 1500], &[1, 2000])?,
             source(&data, 1, &[1_000_000], &[1])?,
         ];
-        write(&path, &Pack::new(&leaves)?, NONE)?;
+        write(&path, &Pack::new(&leaves)?, NONE, Stayed::ALWAYS)?;
         let found = std::fs::read(&path)?;
         assert_eq!(found[..data.len()], data);
         let turned = (0..1000).flat_map(|row| (0..1500).map(move |column| row + 2000 * column));
@@ -711,12 +710,15 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link)?;
         let pack = Pack::new(&[source(&[1], 1, &[1], &[1])?])?;
-        assert!(matches!(write(&link, &pack, NONE), Err(Error::Symlink { .. })));
         assert!(matches!(
-            write(folder.path(), &pack, NONE),
+            write(&link, &pack, NONE, Stayed::ALWAYS),
+            Err(Error::Symlink { .. })
+        ));
+        assert!(matches!(
+            write(folder.path(), &pack, NONE, Stayed::ALWAYS),
             Err(Error::NotAFile { .. })
         ));
-        assert!(write(&folder.path().join("missing/a"), &pack, NONE).is_err());
+        assert!(write(&folder.path().join("missing/a"), &pack, NONE, Stayed::ALWAYS).is_err());
         assert_eq!(std::fs::read(&path)?, [5; 4]);
         assert_eq!(std::fs::read_dir(folder.path())?.count(), 2);
         Ok(())

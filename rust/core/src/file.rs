@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::folder::Folder;
+use crate::fresh;
 use crate::journal::{COMMITTED, STAGING, View};
 use crate::memmap::{FileId, Map};
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
@@ -14,8 +15,8 @@ use crate::reader::{join, members};
 use crate::schema::LeafSchema;
 use crate::transaction::{self, Changes, recovered, recovered_or_damaged};
 use crate::whole::{self, Place, State};
-pub use crate::writer::Source;
 use crate::writer::Write;
+pub use crate::writer::{Source, Stayed};
 use crate::{Error, Result};
 
 /// How often saving starts anew because another writer made or removed the folder meanwhile.
@@ -23,7 +24,7 @@ const ATTEMPTS: usize = 100;
 
 /// How to save.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SaveOptions {
+pub struct SaveOptions<'a> {
     /// How keys become names of files.
     pub naming: Naming,
     /// Whether tensors that are mapped from other files are copied. They are an error otherwise.
@@ -32,6 +33,8 @@ pub struct SaveOptions {
     pub replace: bool,
     /// Whether everything is flushed to the disk before it counts, for power cuts.
     pub durable: bool,
+    /// Whether the bytes of the leaves stayed where they were read. Where they did not, nothing is saved.
+    pub stayed: Stayed<'a>,
 }
 
 /// One level of a tree that is to be saved.
@@ -256,7 +259,7 @@ fn claim<'a>(
 /// # Errors
 /// A key is no name for a file or shares one, a tensor is mapped from elsewhere, a file exists that must not be replaced,
 /// or the system refuses. Nothing is changed then.
-pub fn save(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
+pub fn save(path: &Path, plan: &SavePlan<'_>, options: SaveOptions<'_>) -> Result<Vec<Saved>> {
     save_if(path, plan, options, None)
 }
 
@@ -281,7 +284,7 @@ impl Moment {
 pub fn save_since(
     path: &Path,
     plan: &SavePlan<'_>,
-    options: SaveOptions,
+    options: SaveOptions<'_>,
     since: &Moment,
 ) -> Result<Vec<Saved>> {
     save_if(path, plan, options, Some(since))
@@ -290,7 +293,7 @@ pub fn save_since(
 fn save_if(
     path: &Path,
     plan: &SavePlan<'_>,
-    options: SaveOptions,
+    options: SaveOptions<'_>,
     since: Option<&Moment>,
 ) -> Result<Vec<Saved>> {
     let changed = || Error::Changed { path: path.into() };
@@ -387,7 +390,7 @@ fn leaf_write<'a>(names: &Names, leaf: &SaveLeaf<'a>, file: &str) -> Write<'a> {
 }
 
 /// Refuses a tensor that is mapped from another file than its place, unless it may be copied.
-fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: SaveOptions) -> Result<()> {
+fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: SaveOptions<'_>) -> Result<()> {
     match &leaf.origin {
         Some(origin) if !options.copy_existing && origin.now().is_some() => Err(Error::MappedElsewhere {
             path: origin.path.clone(),
@@ -399,10 +402,11 @@ fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: Sa
 }
 
 /// Saves a folder that does not exist; none if it does by now.
-fn save_new(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Option<Vec<Saved>>> {
+fn save_new(path: &Path, plan: &SavePlan<'_>, options: SaveOptions<'_>) -> Result<Option<Vec<Saved>>> {
     let names = Names::new(plan, options.naming, "")?;
     let mut changes = Changes {
         folders: names.levels[1..].to_vec(),
+        stayed: options.stayed,
         ..Changes::default()
     };
     let mut written = Vec::with_capacity(plan.leaves.len());
@@ -417,7 +421,7 @@ fn save_new(path: &Path, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Op
     changes
         .writes
         .extend(level_writes(&plan.levels, new_entries(plan), &names, path)?);
-    let maps = transaction::create(path, &changes, options.durable)?;
+    let maps = fresh::create(path, &changes, options.durable)?;
     Ok(maps.map(|maps| saved(&written, names.leaves.iter().map(String::as_str), maps)))
 }
 
@@ -432,10 +436,16 @@ fn saved<'a>(written: &[bool], files: impl Iterator<Item = &'a str>, maps: Vec<O
 }
 
 /// Saves into a locked folder that is as `view` says.
-fn save_in(view: &View<'_>, place: &Place, plan: &SavePlan<'_>, options: SaveOptions) -> Result<Vec<Saved>> {
+fn save_in(
+    view: &View<'_>,
+    place: &Place,
+    plan: &SavePlan<'_>,
+    options: SaveOptions<'_>,
+) -> Result<Vec<Saved>> {
     let names = Names::new(plan, options.naming, &place.below)?;
     let mut changes = Changes {
         folders: names.levels[1..].to_vec(),
+        stayed: options.stayed,
         ..Changes::default()
     };
     let mut written = Vec::with_capacity(plan.leaves.len());
@@ -488,7 +498,7 @@ fn leaf_change<'a>(
     names: &Names,
     leaf: &SaveLeaf<'a>,
     file: &str,
-    options: SaveOptions,
+    options: SaveOptions<'_>,
 ) -> Result<Option<Write<'a>>> {
     let here = is_from(view, leaf, file);
     let kept = here
@@ -555,7 +565,7 @@ pub fn add_leaf(
     path: &Path,
     levels: &[SaveLevel<'_>],
     leaf: &SaveLeaf<'_>,
-    options: SaveOptions,
+    options: SaveOptions<'_>,
 ) -> Result<Saved> {
     let mut plan = SavePlan {
         levels: levels.to_vec(),
@@ -564,7 +574,10 @@ pub fn add_leaf(
     let (place, folder) = Place::lock(path)?;
     let view = settled(&recovered(&folder)?)?;
     let names = Names::as_found(&view, &plan, options.naming, &place.below)?;
-    let mut changes = Changes::default();
+    let mut changes = Changes {
+        stayed: options.stayed,
+        ..Changes::default()
+    };
     for (number, name) in names.levels.iter().enumerate() {
         match whole::metadata(&view, name) {
             Ok(meta) => plan.levels[number].meta = meta,

@@ -7,6 +7,7 @@ pub mod consolidated;
 pub mod error;
 pub mod file;
 pub mod folder;
+mod fresh;
 mod journal;
 pub mod key;
 pub mod layout;

@@ -9,6 +9,7 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use crate::folder::{Folder, Locked, is_absent, of_the_system, there};
+use crate::fresh;
 use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, View, read_all};
 use crate::metadata::{Entry, META, Metadata, Naming};
 use crate::transaction::{self, recovered};
@@ -290,7 +291,7 @@ fn folder_behind(link: &Path) -> PathBuf {
 pub(crate) fn read<R>(path: &Path, read: impl Fn(&View<'_>) -> Result<R>) -> Result<R> {
     let mut beyond = Beyond::default();
     for _ in 0..ATTEMPTS {
-        let folder = Folder::open(path).inspect_err(|_| transaction::clean_beside(path))?;
+        let folder = Folder::open(path).inspect_err(|_| fresh::clean_beside(path))?;
         if !folder.has(COMMITTED)? && folder.has(STAGING)? {
             // Another writer is at work, or one was killed: what it left goes as far as that works.
             if let Ok(Some(locked)) = Locked::at_once(path) {

@@ -63,6 +63,39 @@ pub(crate) struct Write<'a> {
     pub(crate) key: Vec<String>,
 }
 
+/// A question that is asked once all files are written, and before they count: whether the bytes they were written from were
+/// those of their owners all the time. Memory that others give back meanwhile has foreign content, or none.
+#[derive(Clone, Copy, Default)]
+pub struct Stayed<'a>(Option<&'a (dyn Fn() -> bool + Sync)>);
+
+impl<'a> Stayed<'a> {
+    /// Bytes that nobody else can give back.
+    pub const ALWAYS: Self = Self(None);
+
+    /// Asks `question`.
+    #[must_use]
+    pub fn asked(question: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self(Some(question))
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// [`Error::Moved`] if they did not stay.
+    pub fn check(self) -> Result<()> {
+        match self.0 {
+            Some(question) if !question() => Err(Error::Moved),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Stayed<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Stayed").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Where files are written, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'a> {
@@ -71,6 +104,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) root: &'a Path,
     /// Whether what was written is on the disk before the call returns.
     pub(crate) durable: bool,
+    pub(crate) stayed: Stayed<'a>,
 }
 
 impl Writer<'_> {
@@ -79,6 +113,7 @@ impl Writer<'_> {
         let mut maps = schedule::map_runs(&batches(writes), |batch| {
             self.write(&names[batch.clone()], &writes[batch])
         })?;
+        self.stayed.check()?;
         memmap::tie(maps.iter_mut().flatten());
         Ok(maps)
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{Origin, SaveOptions, SavePlan, add_leaf, save};
+use tensordict_core::file::{Origin, SaveOptions, SavePlan, Stayed, add_leaf, save};
 use tensordict_core::memmap::FileId;
 use tensordict_core::metadata::Naming;
 use tensordict_core::reader::{Found, Tree};
@@ -108,6 +108,31 @@ fn a_mapped_file_in_its_place_is_left_alone() {
     let saved = save(path, &plan, OPTIONS).unwrap();
     let mapped: Vec<bool> = saved.iter().map(|leaf| leaf.map.is_some()).collect();
     assert_eq!(mapped, [false, true, true]);
+    assert_eq!(fs::read(path.join("n/b.memmap")).unwrap(), b"BB");
+}
+
+#[test]
+fn bytes_that_did_not_stay_are_not_saved() {
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("t");
+    let moved = || false;
+    let options = SaveOptions {
+        stayed: Stayed::asked(&moved),
+        ..OPTIONS
+    };
+    assert!(matches!(
+        save(&path, &sample(b"aaaa", b"bb"), options),
+        Err(Error::Moved)
+    ));
+    assert!(files(top.path()).is_empty());
+    save(&path, &sample(b"aaaa", b"bb"), OPTIONS).unwrap();
+    let before = files(&path);
+    assert!(matches!(
+        save(&path, &sample(b"AAAA", b"BB"), options),
+        Err(Error::Moved)
+    ));
+    assert_eq!(files(&path), before);
+    save(&path, &sample(b"AAAA", b"BB"), OPTIONS).unwrap();
     assert_eq!(fs::read(path.join("n/b.memmap")).unwrap(), b"BB");
 }
 

@@ -10,8 +10,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
-use tensordict_core::Error;
 use tensordict_core::consolidated::{self, Pack};
+use tensordict_core::file::Stayed;
 use tensordict_core::layout::Layout;
 use tensordict_core::memmap;
 use tensordict_core::rows;
@@ -137,33 +137,36 @@ fn pack<'a, 'l>(
     }
 }
 
-/// Copies what `held`, from [`alias`], holds, by `copy`, which is told whether the interpreter lock is let go. Then another thread
-/// may give a storage other memory (`share_memory_`, `resize_`): if one has, it is done again without letting go.
+/// How often leaves are copied while another thread gives them other memory.
+const ATTEMPTS: usize = 8;
+
+/// Copies what `held`, from [`alias`], holds, by `copy`, without the interpreter lock. Another thread may give a storage other
+/// memory meanwhile (`share_memory_`, `resize_`): then it is done again. `None` where that does not end, or where a leaf is not
+/// as planned.
 fn copy_held<'py, R: Send>(
     session: &Session<'py>,
     leaves: &[Bound<'py, PyAny>],
     held: &[Bound<'py, PyAny>],
     planned: &[TensorView<'_>],
     layout: &Layout,
-    mut copy: impl FnMut(&Pack<'_>, bool, &(dyn Fn() -> bool + Sync)) -> tensordict_core::Result<R> + Send,
+    mut copy: impl FnMut(&Pack<'_>, Stayed<'_>) -> tensordict_core::Result<R> + Send,
 ) -> PyResult<Option<R>> {
     let py = session.py();
     let own: Vec<Py<PyAny>> = held.iter().map(|leaf| leaf.clone().unbind()).collect();
-    let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
-        return Ok(None);
-    };
-    let before = starts(py, &own);
-    let stayed = || Python::attach(|py| starts(py, &own) == before);
-    match py.detach(|| copy(&pack, true, &stayed)) {
-        Err(error) if error.is_of_memory() && !stayed() => {}
-        done => return done.map(Some).map_err(|error| raise(&error)),
+    for _ in 0..ATTEMPTS {
+        // Asked first, since others may run while the leaves are looked at.
+        let before = starts(py, &own);
+        let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
+            return Ok(None);
+        };
+        let stayed = || Python::attach(|py| starts(py, &own) == before);
+        match py.detach(|| copy(&pack, Stayed::asked(&stayed))) {
+            // Memory that is none any more may be an error of the system, before anybody asks.
+            Err(error) if error.is_of_memory() && !stayed() => {}
+            done => return done.map(Some).map_err(|error| raise(&error)),
+        }
     }
-    let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
-        return Ok(None);
-    };
-    copy(&pack, false, &|| true)
-        .map(Some)
-        .map_err(|error| raise(&error))
+    Ok(None)
 }
 
 /// The job of copying what `held`, from [`alias`], holds.
@@ -223,21 +226,10 @@ pub(crate) fn consolidate<'py>(
         return Ok(None);
     };
     let target = output.bytes();
-    let copied = copy_held(
-        &session,
-        &leaves,
-        &held,
-        &planned,
-        &layout,
-        |pack, released, stayed| {
-            if released {
-                pack.copy_to(target)?;
-            } else {
-                pack.copy_here(target)?;
-            }
-            if stayed() { Ok(()) } else { Err(Error::Moved) }
-        },
-    )?;
+    let copied = copy_held(&session, &leaves, &held, &planned, &layout, |pack, stayed| {
+        pack.copy_to(target)?;
+        stayed.check()
+    })?;
     if copied.is_none() {
         return Ok(None);
     }
@@ -384,7 +376,7 @@ pub(crate) fn consolidate_to_file<'py>(
         &held,
         &planned,
         &layout(&planned)?,
-        |pack, _, stayed| consolidated::write(&path, pack, text, stayed),
+        |pack, stayed| consolidated::write(&path, pack, text, stayed),
     )?;
     Ok(map.map(PyMap::new))
 }

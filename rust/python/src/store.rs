@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -20,7 +21,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tensordict_core::Error;
 use tensordict_core::file::{
-    self, Moment, Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source,
+    self, Moment, Origin, SaveLeaf, SaveLevel, SaveOptions, SavePlan, Saved, Says, Source, Stayed,
 };
 use tensordict_core::memmap::Space;
 use tensordict_core::metadata::{Metadata, Naming};
@@ -219,8 +220,9 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn core(&self) -> SaveOptions {
+    fn core<'a>(&self, stayed: Stayed<'a>) -> SaveOptions<'a> {
         SaveOptions {
+            stayed,
             naming: naming(self.robust_key),
             copy_existing: self.copy_existing,
             replace: self.existsok,
@@ -381,20 +383,53 @@ pub(crate) fn save_tree(
 ) -> PyResult<Option<Vec<Stored>>> {
     let levels = levels(py, &level_plans)?;
     let held = hold(leaf_plans, prepare, &options)?;
-    let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
-    let plan = SavePlan {
+    let mut plan = SavePlan {
         levels,
-        leaves: leaves?,
+        leaves: Vec::new(),
     };
     let since = since.map(|moment| &moment.get().0);
-    let saved = enter_waiting(py, || match since {
-        None => file::save(&path, &plan, options.core()).map(Some),
-        Some(since) => match file::save_since(&path, &plan, options.core(), since) {
-            Err(Error::Changed { .. }) => Ok(None),
-            done => done.map(Some),
-        },
+    let saved = settled(py, &held, |leaves, stayed| {
+        plan.leaves = leaves;
+        enter_waiting(py, || match since {
+            None => file::save(&path, &plan, options.core(stayed)).map(Some),
+            Some(since) => match file::save_since(&path, &plan, options.core(stayed), since) {
+                Err(Error::Changed { .. }) => Ok(None),
+                done => done.map(Some),
+            },
+        })
     })?;
     Ok(saved.map(|saved| saved.into_iter().map(stored).collect()))
+}
+
+/// How often a save is tried while another thread gives leaves other memory.
+const ATTEMPTS: usize = 8;
+
+/// Calls `save` with the leaves as they lie, and a question whether they stayed there. To hold a tensor does not hold its memory:
+/// its storage may be given other memory (`share_memory_`, `resize_`). Then nothing was saved, and it is tried again.
+fn settled<'a, R>(
+    py: Python<'_>,
+    held: &'a [Held<'_>],
+    mut save: impl FnMut(Vec<SaveLeaf<'a>>, Stayed<'_>) -> PyResult<R>,
+) -> PyResult<R> {
+    let own: Vec<Py<PyAny>> = held.iter().map(|leaf| leaf.tensor.clone().unbind()).collect();
+    for left in (0..ATTEMPTS).rev() {
+        // Asked first, since others may run while the leaves are looked at.
+        let before = tensor::starts(py, &own);
+        let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
+        let leaves = leaves?;
+        let stayed = AtomicBool::new(true);
+        let question = || {
+            let found = Python::attach(|py| tensor::starts(py, &own)) == before;
+            stayed.store(found, Ordering::Relaxed);
+            found
+        };
+        match save(leaves, Stayed::asked(&question)) {
+            // Memory that is none any more is an error of the system, before the question is asked.
+            Err(error) if left > 0 && !(stayed.load(Ordering::Relaxed) && question()) => drop(error),
+            done => return done,
+        }
+    }
+    Err(raise(&Error::Moved))
 }
 
 /// A moment in the life of a folder, to tell whether others have changed it since.
@@ -421,9 +456,12 @@ pub(crate) fn save_leaf<'py>(
     options: Options,
 ) -> PyResult<Stored> {
     let levels = levels(py, &level_plans)?;
-    let held = Held::new(leaf_plan, prepare, DTypes::get(py)?, &options)?;
-    let leaf = held.leaf()?;
-    let saved = enter_waiting(py, || file::add_leaf(&path, &levels, &leaf, options.core()))?;
+    let held = [Held::new(leaf_plan, prepare, DTypes::get(py)?, &options)?];
+    let saved = settled(py, &held, |leaves, stayed| {
+        enter_waiting(py, || {
+            file::add_leaf(&path, &levels, &leaves[0], options.core(stayed))
+        })
+    })?;
     Ok(stored(saved))
 }
 

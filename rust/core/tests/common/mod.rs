@@ -10,12 +10,13 @@ use std::fs;
 use std::path::Path;
 
 use tensordict_core::Error;
-use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source};
+use tensordict_core::file::{SaveLeaf, SaveLevel, SaveOptions, SavePlan, Says, Source, Stayed};
 use tensordict_core::metadata::{Metadata, Naming};
 use tensordict_core::reader::{ReadOptions, Tree, read};
 use tensordict_core::schema::{DType, LeafSchema};
 
-pub(crate) const OPTIONS: SaveOptions = SaveOptions {
+pub(crate) const OPTIONS: SaveOptions<'static> = SaveOptions {
+    stayed: Stayed::ALWAYS,
     naming: Naming::Robust,
     copy_existing: false,
     replace: true,
