@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensordict._kernel.native import all_tensors
 from tensordict._kernel.ragged import is_jagged, like, ragged_dim, relaid
 from tensordict.memmap import check_whole
 
@@ -149,7 +150,7 @@ class Pieces:
         self._places: list[list[int]] | None = None
         # A second look at a leaf could see another one: what is asked of a jagged leaf later is asked of an alias.
         self._jagged: list[Any] = []
-        if any([type(leaf) is not Tensor and is_jagged(leaf) for leaf in leaves]):
+        if not all_tensors(leaves) and any([type(leaf) is not Tensor and is_jagged(leaf) for leaf in leaves]):
             self.tensors, self._places = [], []
             known: dict[int, int] = {}
             for leaf in leaves:

@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.native import all_tensors
 from tensordict._kernel.ragged import call, changed, has_ragged
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._reexport import stack_lazily
@@ -294,11 +295,17 @@ def _collect_like(tree: Tree, other: Any, out: list[Any]) -> None:
             out.append(part)
 
 
+# From so many pieces on it is worth asking whether all of them are leaves.
+_MANY = 32
+
+
 def refill(tree: Tree, leaves: Iterator[Any], change: Change | None = None) -> Any:
     """A container like the one that a tree was collected of, with other leaves and, if given, changed batch dimensions."""
     node, pieces = tree
     if node._is_non_tensor and node._stacked and change is not None:
         return node if change.sizes_only else node._transform(change)
+    if len(pieces) > _MANY and all_tensors(list(pieces.values())):
+        return node._from_pieces(dict(zip(pieces, leaves)), change)
     fields = {key: refill(part, leaves, change) if type(part) is tuple else next(leaves) for key, part in pieces.items()}
     return node._from_pieces(fields, change)
 
