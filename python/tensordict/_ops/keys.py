@@ -356,14 +356,15 @@ class KeyOps(AccessOps):
         }
         for value in kept.values():
             value._check_unlocked()
-        for key in own:
-            if key not in fields:
-                self._del_str(key)
+        # Entries go last: what interrupts this leaves too many, and loses none.
         for key, value in fields.items():
             if key in kept:
                 kept[key]._take_fields(value)
             else:
                 self._set_str(key, value)
+        for key in own:
+            if key not in fields:
+                self._del_str(key)
         return self
 
     def exclude(self, *keys: Key, inplace: bool = False) -> Self:
