@@ -17,7 +17,7 @@ from tensordict._io.background import run
 from tensordict._io.plan import CPU, Plan, mark
 from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
-from tensordict._kernel.collector import collector_paused
+from tensordict._kernel.collector import PAUSED
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import key_file_name
@@ -433,7 +433,7 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
 
     def work() -> Any:
         leaves = files.write(root, options)
-        with collector_paused():
+        with PAUSED:
             return then(plan, leaves, plan.folders(root, options["robust_key"]))
 
     return work
