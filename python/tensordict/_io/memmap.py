@@ -21,6 +21,7 @@ from tensordict._kernel.collector import PAUSED
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import key_file_name
+from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.shapes import shape_of
 from tensordict._kernel.turns import TURNS
 from tensordict._kernel.unbatched import check_batched
@@ -554,6 +555,8 @@ def _add_leaf(root: Any, key: Any, leaf: Tensor, options: dict[str, bool], stric
     if prefix is not None:
         if strict:
             _check_place(leaf, prefix, path, options["robust_key"])
+        if PENDING:
+            wait_for(prefix)
         mapped = write_leaf(root, prefix, path, leaf, options)
     elif options["empty"]:
         mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype, sparse=options["sparse"])
