@@ -477,11 +477,12 @@ def _put_entries(node: Any, found: Any) -> None:
     for key in [key for key in node._fields() if key not in fields]:
         node._del_str(key)
     for key, value in fields.items():
-        _put(node, key, value)
+        node._set_str(key, _placed(node, value))
 
 
-def _put(node: Any, key: str, value: Any) -> None:
-    node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
+def _placed(node: Any, value: Any) -> Any:
+    """A value on the device of a node."""
+    return value if node.device in (None, CPU) else value.to(node.device)
 
 
 def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
@@ -495,15 +496,17 @@ def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
 
 
 def _take_over(node: Any, found: Any) -> None:
-    """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries."""
+    """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries.
+
+    No node is unlocked meanwhile, so that all are locked and mapped wherever this is broken off.
+    """
     shared = {key: old for key, old, _ in _shared(node, found)}
-    node._set_lock(False)
     if node._stacked:
         for place, value in found._pieces().items():
             if place in shared:
                 _take_over(shared[place], value)
             else:
-                node.tensordicts[place] = value
+                node.tensordicts[place] = _held_by(node, value)
         return
     node._set_batch_size(found.batch_size)
     fields = found._fields()
@@ -513,7 +516,14 @@ def _take_over(node: Any, found: Any) -> None:
         if key in shared:
             _take_over(shared[key], value)
         else:
-            _put(node, key, value)
+            node._set_str(key, _held_by(node, _placed(node, value)))
+
+
+def _held_by(node: Any, value: Any) -> Any:
+    """What comes into a node that is locked and mapped."""
+    if isinstance(value, TensorCollection):
+        lock_child(node, mark(value))
+    return value
 
 
 def _shared(node: Any, found: Any) -> Iterator[tuple[Any, Any, Any]]:
