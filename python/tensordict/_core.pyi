@@ -7,9 +7,32 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
+
+@final
+class CollectorPause:
+    """
+    As long as somebody is inside, the collector does not start by itself: it would walk over all that was made so far and find
+    nothing to free. Meant for what takes milliseconds, and makes many objects.
+
+    Used in `with`, by any number of threads. Neither entering nor leaving can be interrupted by a signal. What the program
+    itself turns, be it on, off or to another threshold, stays as the program turned it.
+    """
+    def __enter__(self, /) -> None:
+        """
+        Holds the collector back.
+        """
+    def __exit__(self, /, _kind: Any, _value: Any, _traceback: Any) -> None:
+        """
+        Lets it go on, if nobody else holds it back.
+        """
+    def __new__(cls, /) -> CollectorPause: ...
+    def forget(self, /) -> None:
+        """
+        Lets it go on in a forked child, where none of the other threads goes on.
+        """
 
 @final
 class Descriptor:

@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.index_chain import NotAnIndexError, compose
 from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_filled, map_open, register_plain_type
+from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.settings import SPARSE_FILES
 from tensordict._kernel.sizes import Shape, as_size, bytes_of, elements, listed, parse_shape, size_of
 
@@ -341,6 +342,8 @@ class MemoryMappedTensor(Tensor):
         if filename is None:
             return cast("Self", cls._from_handler(_FileHandler(size, sparse=sparse), dtype, shape))
         path = _absolute(filename)
+        if PENDING:
+            wait_for(path)
         try:
             memory = map_create(path, size, existsok, sparse)
         except FileExistsError as error:
@@ -357,6 +360,8 @@ class MemoryMappedTensor(Tensor):
             fill(made)
             return made
         path = _absolute(filename)
+        if PENDING:
+            wait_for(path)
         try:
             memory = map_filled(path, size, existsok, lambda memory: fill(cls._over(memory, dtype, shape, path)))
         except FileExistsError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tensordict._kernel import fork
 
 ROWS = """
 import os, sys, torch
@@ -123,3 +126,12 @@ def test_nothing_is_inherited_locked(threads: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_a_leaf_is_saved_in_a_child(threads: str, tmp_path: Path) -> None:
     run(LEAF, threads, str(tmp_path))
+
+
+def test_a_lock_that_is_closed_already_leaves_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = os.pipe()
+    os.close(first)
+    monkeypatch.setattr(fork, "inherited_locks", lambda: [first, second])
+    fork._let_go()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(second)

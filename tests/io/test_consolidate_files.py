@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.containers import same
 
-from tensordict import NonTensorData, TensorCollection, TensorDict, lazy_stack
+from tensordict import MemoryMappedTensor, NonTensorData, TensorCollection, TensorDict, lazy_stack
 
 # Keys and strings of any code points, halves of surrogate pairs too, and some that look like parts of the format.
 ODD = ("", "\0", "a.b", "é", "\U0001f600", "\ud800", "\udc00", "<NJT_VALUES>x", "_type", "cls", "leaves", "k" * 300)
@@ -230,10 +230,54 @@ def test_writers_at_once(tmp_path: Path) -> None:
 def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "f"
     for value in (1, 2):
-        (tmp_path / ".f.new").write_bytes(b"half")
+        (tmp_path / ".f.tensordict-new").write_bytes(b"half")
         TensorDict({"a": torch.tensor(value)}).consolidate(path)
         assert TensorDict.from_consolidated(path)["a"] == value
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_files_of_other_names_stay(tmp_path: Path) -> None:
+    others = {".f.new", ".f", "f.new", "f.tensordict-new", ".g.tensordict-new", ".f.tensordict-new.old"}
+    for name in others:
+        (tmp_path / name).write_text("my own")
+    TensorDict({"a": torch.zeros(2)}).consolidate(tmp_path / ".m.new")
+    for value in (1.0, 2.0):
+        TensorDict({"a": torch.tensor(value)}).consolidate(tmp_path / "f")
+        TensorDict({"a": torch.tensor(value)}).consolidate(tmp_path / "m")
+        MemoryMappedTensor.from_tensor(torch.tensor([value]), filename=tmp_path / "w.new", existsok=True)
+        MemoryMappedTensor.from_tensor(torch.tensor([value]), filename=tmp_path / "w", existsok=True)
+    assert set(os.listdir(tmp_path)) == {*others, "f", "m", ".m.new", "w", "w.new"}
+    assert {(tmp_path / name).read_text() for name in others} == {"my own"}
+    assert TensorDict.from_consolidated(tmp_path / ".m.new")["a"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_what_is_no_file_stays(tmp_path: Path, kind: str) -> None:
+    make = {"folder": os.mkdir, "link": lambda path: os.symlink("f", path), "pipe": os.mkfifo}[kind]
+    TensorDict({"a": torch.tensor(1)}).consolidate(tmp_path / "f")
+    make(tmp_path / ".f.tensordict-new")
+    with pytest.raises(RuntimeError, match=r"\.f\.tensordict-new is not a regular file"):
+        TensorDict({"a": torch.tensor(2)}).consolidate(tmp_path / "f")
+    assert set(os.listdir(tmp_path)) == {"f", ".f.tensordict-new"}
+    assert TensorDict.from_consolidated(tmp_path / "f")["a"] == 1
+
+
+def test_the_name_of_what_is_on_its_way_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / ".f.tensordict-new"
+    with pytest.raises(ValueError, match=r"\.f\.tensordict-new"):
+        TensorDict({"a": torch.tensor(1)}).consolidate(path)
+    with pytest.raises(ValueError, match=r"\.f\.tensordict-new"):
+        MemoryMappedTensor.from_tensor(torch.zeros(2), filename=path)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("length", [238, 239, 240, 255])
+def test_long_names_are_replaced(tmp_path: Path, length: int) -> None:
+    path = tmp_path / ("x" * length)
+    for value in (1, 2):
+        TensorDict({"a": torch.tensor(value)}).consolidate(path)
+    assert TensorDict.from_consolidated(path)["a"] == 2
+    assert os.listdir(tmp_path) == [path.name]
 
 
 HOSTILE = """

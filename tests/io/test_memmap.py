@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -442,6 +443,66 @@ class TestRefresh:
         words = NonTensorStack("a", "b").memmap(tmp_path / "words")
         NonTensorStack("c", "d").memmap(tmp_path / "words")
         assert words.memmap_refresh_().tolist() == ["c", "d"]
+
+    def test_who_holds_whom_is_as_before(self, tmp_path):
+        data = {
+            "a": torch.zeros(3),
+            "n": {"m": {"c": torch.zeros(3)}},
+            "s": lazy_stack([TensorDict({"x": torch.zeros(3)}, [3])]),
+        }
+        mapped = TensorDict(data, []).memmap_(tmp_path)
+        nodes = [mapped["n"], mapped["n", "m"], mapped["s"], mapped["s"].tensordicts[0]]
+        held = [len(node._extra["parents"]) for node in nodes]
+        for _ in range(3):
+            mapped.memmap_refresh_()
+        assert [len(node._extra["parents"]) for node in nodes] == held
+        for node in nodes:
+            with pytest.raises(RuntimeError, match="locked graph"):
+                node.unlock_()
+        mapped.unlock_()
+        assert not any(node.is_locked for node in nodes)
+
+    def test_what_is_new_is_held_like_the_rest(self, tmp_path):
+        mapped = TensorDict({"a": torch.zeros(3)}, [3]).memmap_(tmp_path)
+        TensorDict({"a": torch.ones(3), "n": {"m": {"c": torch.ones(3)}}}, [3]).memmap(tmp_path)
+        mapped.memmap_refresh_()
+        for node in (mapped["n"], mapped["n", "m"]):
+            assert (node.is_locked, node.is_memmap()) == (True, True)
+            assert [holder() for holder in node._lock_parents_weakrefs][-1] is mapped
+            with pytest.raises(RuntimeError, match="locked graph"):
+                node.unlock_()
+        assert mapped["n", "m"].saved_path == tmp_path / "n" / "m"
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in generators that are closed
+    def test_one_that_is_broken_off_leaves_it_locked_and_mapped(self, tmp_path):
+        """By a signal, whose handler runs where a function is entered, or where one written in C returns."""
+        mapped = TensorDict({"a": torch.zeros(3), "n": {"b": torch.zeros(3), "m": {"c": torch.zeros(3)}}}, [3]).memmap_(
+            tmp_path
+        )
+        TensorDict({"a": torch.ones(3), "n": {"b": torch.ones(3), "m": {"c": torch.ones(3)}}}, [3]).memmap(tmp_path)
+        number, left = 0, 0
+
+        def profile(frame, event, argument):
+            nonlocal left
+            left -= event in ("call", "c_return")
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        while left <= 0:
+            number += 1
+            left = number
+            try:
+                sys.setprofile(profile)
+                mapped.memmap_refresh_()
+                sys.setprofile(None)
+            except KeyboardInterrupt:
+                pass
+            for node in (mapped, mapped["n"], mapped["n", "m"]):
+                assert (node.is_locked, node.is_memmap()) == (True, True), number
+            assert mapped.saved_path == tmp_path
+        assert number > 50
+        assert mapped["n", "m", "c"].tolist() == [1, 1, 1]
 
 
 class Fields(TensorClass):

@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
@@ -127,24 +127,24 @@ class ConsolidateOps(Waist):
             if early and given:
                 raise NotImplementedError(f"consolidate: return_early=True is not supported with {option}=True")
 
+        if filename is None and _is_done(self, target, share_memory, pin_memory):
+            return in_background(lambda: self, None, early, num_threads)
+        if inplace:
+            _check_inplace(self)
+        # as it is now, whenever the work is done: the program may change it meanwhile
+        tree, leaves = _collected(self)
+        pieces, locks = Pieces(leaves), tuple(_locks(tree))
+        if filename is not None:
+            path = os.path.abspath(os.fspath(filename))
+            return in_background(_writing(tree, leaves, pieces, locks, inplace, path), path, early, num_threads)
+        if early and not inplace:
+            tree = collect(refill(tree, iter(leaves)), [])
+
         def work() -> Any:
-            if filename is None and _is_done(self, target, share_memory, pin_memory):
-                return self
-            if inplace:
-                _check_inplace(self)
-            leaves: list[Any] = []
-            tree = collect(self, leaves)  # as it is now: another thread may change it
-            for leaf in leaves:
-                if type(leaf) is not Tensor:
-                    check_batched(leaf, "consolidated")
-            pieces, locks = Pieces(leaves), tuple(_locks(tree))
-            if filename is not None:
-                storage, views = _to_file(refill(tree, iter(leaves)), pieces, locks, filename)
-                return _finish(tree, storage, views, locks, inplace, os.path.abspath(os.fspath(filename)))
             storage, views = _to_memory(tree, pieces, target, non_blocking, share_memory, pin_memory)
             return _finish(tree, storage, views, locks, inplace)
 
-        return in_background(work, filename, early, num_threads)
+        return in_background(work, None, early, num_threads)
 
     def is_consolidated(self) -> bool:
         """Whether all leaves are views of one buffer, which `consolidate` made, and which holds nothing else."""
@@ -238,6 +238,16 @@ def _check_inplace(node: Any) -> None:
     """Raises where the leaves cannot be replaced."""
     node._check_memmap_inplace()
     node._check_unlocked()
+
+
+def _collected(node: Any) -> tuple[Tree, list[Any]]:
+    """The tree below `node`, and its leaves, all of which can be consolidated."""
+    leaves: list[Any] = []
+    tree = collect(node, leaves)
+    for leaf in leaves:
+        if type(leaf) is not Tensor:
+            check_batched(leaf, "consolidated")
+    return tree, leaves
 
 
 def _to_memory(
@@ -543,18 +553,30 @@ _LENGTH = 8  # bytes at the end of a file that say how long the text before them
 _GRAIN = 16  # bytes of the largest element
 
 
-def _to_file(taken: Any, pieces: Pieces, locks: tuple[bool, ...], filename: FilePath) -> tuple[Tensor, list[Tensor]]:
-    """Writes the leaves of a tree that nobody else knows to a file; gives its mapped bytes and the views of them."""
+def _writing(
+    tree: Tree, leaves: list[Any], pieces: Pieces, locks: tuple[bool, ...], inplace: bool, path: str
+) -> Callable[[], Any]:
+    """What writes a tree as it is now to a file, and gives the tensordict that is mapped from it."""
+    taken = refill(tree, iter(leaves))
     _check_text(taken)
     pieces.part()  # what the text says has to be what is written
-    leaves = pieces.tensors
-    tree = collect(taken, [])
-    _check_dense(tree, leaves)
-    starts, size = packed_places(_sizes(leaves))
+    own = collect(taken, [])
+    _check_dense(own, pieces.tensors)
+    starts, size = packed_places(_sizes(pieces.tensors))
     text = json.dumps(_describe(taken, pieces, starts, [*starts[1:], size], locks), default=str)
     # torch.save cannot save a view, of another dtype, of a storage that has not a whole number of its elements
     text += " " * (-(size + len(text) + _LENGTH) % _GRAIN)
-    path = os.path.abspath(os.fspath(filename))
+
+    def work() -> Any:
+        storage, views = _to_file(own, pieces, text, size, path)
+        return _finish(tree if inplace else own, storage, views, locks, inplace, path)
+
+    return work
+
+
+def _to_file(tree: Tree, pieces: Pieces, text: str, size: int, path: str) -> tuple[Tensor, list[Tensor]]:
+    """Writes the leaves of a tree that nobody else knows to a file; gives its mapped bytes and the views of them."""
+    leaves = pieces.tensors
     memory = consolidate_to_file(leaves, path, text)
     if memory is None:
         packed, _ = _copied(tree, [leaf.cpu() for leaf in leaves], _bytes)

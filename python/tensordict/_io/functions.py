@@ -13,6 +13,7 @@ from tensordict._io.memmap import MemmapOps
 from tensordict._io.plan import Plan
 from tensordict._io.tree import Files, options_of, read
 from tensordict._kernel.native import FolderMoment
+from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._types import FilePath, TensorCollection
 
 
@@ -60,6 +61,8 @@ def append_memmap(prefix: FilePath, rows: Any, *, allow_pickle: bool | None = No
     """
     if not isinstance(rows, TensorCollection):
         raise TypeError(f"rows must be a tensordict or a tensorclass, got {type(rows)}.")
+    if PENDING:
+        wait_for(prefix)
     # Each round in which others come first is one in which they are done with their change.
     while not _appended(prefix, rows, allow_pickle):
         pass

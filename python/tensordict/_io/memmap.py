@@ -17,10 +17,11 @@ from tensordict._io.background import run
 from tensordict._io.plan import CPU, Plan, mark
 from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
-from tensordict._kernel.collector import collector_paused
+from tensordict._kernel.collector import PAUSED
 from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import key_file_name
+from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.shapes import shape_of
 from tensordict._kernel.turns import TURNS
 from tensordict._kernel.unbatched import check_batched
@@ -433,7 +434,7 @@ def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..
 
     def work() -> Any:
         leaves = files.write(root, options)
-        with collector_paused():
+        with PAUSED:
             return then(plan, leaves, plan.folders(root, options["robust_key"]))
 
     return work
@@ -476,11 +477,12 @@ def _put_entries(node: Any, found: Any) -> None:
     for key in [key for key in node._fields() if key not in fields]:
         node._del_str(key)
     for key, value in fields.items():
-        _put(node, key, value)
+        node._set_str(key, _placed(node, value))
 
 
-def _put(node: Any, key: str, value: Any) -> None:
-    node._set_str(key, value if node.device in (None, CPU) else value.to(node.device))
+def _placed(node: Any, value: Any) -> Any:
+    """A value on the device of a node."""
+    return value if node.device in (None, CPU) else value.to(node.device)
 
 
 def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
@@ -494,15 +496,17 @@ def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
 
 
 def _take_over(node: Any, found: Any) -> None:
-    """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries."""
+    """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries.
+
+    No node is unlocked meanwhile, so that all are locked and mapped wherever this is broken off.
+    """
     shared = {key: old for key, old, _ in _shared(node, found)}
-    node._set_lock(False)
     if node._stacked:
         for place, value in found._pieces().items():
             if place in shared:
                 _take_over(shared[place], value)
             else:
-                node.tensordicts[place] = value
+                node.tensordicts[place] = _held_by(node, value)
         return
     node._set_batch_size(found.batch_size)
     fields = found._fields()
@@ -512,7 +516,14 @@ def _take_over(node: Any, found: Any) -> None:
         if key in shared:
             _take_over(shared[key], value)
         else:
-            _put(node, key, value)
+            node._set_str(key, _held_by(node, _placed(node, value)))
+
+
+def _held_by(node: Any, value: Any) -> Any:
+    """What comes into a node that is locked and mapped."""
+    if isinstance(value, TensorCollection):
+        lock_child(node, mark(value))
+    return value
 
 
 def _shared(node: Any, found: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -554,6 +565,8 @@ def _add_leaf(root: Any, key: Any, leaf: Tensor, options: dict[str, bool], stric
     if prefix is not None:
         if strict:
             _check_place(leaf, prefix, path, options["robust_key"])
+        if PENDING:
+            wait_for(prefix)
         mapped = write_leaf(root, prefix, path, leaf, options)
     elif options["empty"]:
         mapped = MemoryMappedTensor.zeros(leaf.shape, dtype=leaf.dtype, sparse=options["sparse"])

@@ -14,7 +14,7 @@ from torch import Size, Tensor
 
 from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of, known_files
 from tensordict._io.ragged import Structures, files_of, from_files
-from tensordict._kernel.collector import collector_paused
+from tensordict._kernel.collector import PAUSED
 from tensordict._kernel.errors import UnreadableError
 from tensordict._kernel.fork import close_inherited_locks
 from tensordict._kernel.native import FolderMoment, Level, load_tree, save_leaf, save_tree
@@ -183,7 +183,7 @@ class Files:
             raise _explained(error, [row[2] for row in rows]) from None
         if stored is None:
             return None
-        with collector_paused():
+        with PAUSED:
             return self._mapped(root, stored)
 
     def _mapped(self, root: str, stored: list[Any]) -> list[Tensor]:
@@ -296,7 +296,6 @@ def write_leaf(root: Any, prefix: FilePath, path: tuple[str, ...], leaf: Tensor,
     return from_files(files[0][2], mapped[::-1], {}, folder)
 
 
-@collector_paused()
 def read(
     prefix: FilePath,
     *,
@@ -310,10 +309,17 @@ def read(
     """Reads a tree, or the part of it at some keys, as tensordicts of mapped tensors."""
     check_mode(mode)
     root = os.path.abspath(prefix)
-    try:
-        levels = load_tree(root, list(part), robust_key is not False, _MODES[mode], True)
-    except KeyError as error:
-        raise ValueError(f"No tensordict found under subpath {'/'.join(part)!r}: {error.args[0]}") from None
+    with PAUSED:
+        try:
+            levels = load_tree(root, list(part), robust_key is not False, _MODES[mode], True)
+        except KeyError as error:
+            raise ValueError(f"No tensordict found under subpath {'/'.join(part)!r}: {error.args[0]}") from None
+        top = _root_of(_nodes(levels, root, mode, allow_pickle))
+        return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+
+
+def _nodes(levels: list[Level], root: str, mode: str | None, allow_pickle: bool | None) -> list[Any]:
+    """The nodes of the levels that were read."""
     nodes: list[Any] = [None] * len(levels)
     structures: Structures = {}
     for number in range(len(levels) - 1, -1, -1):
@@ -336,8 +342,7 @@ def read(
         node = plain_tensordict(fields, size, CPU if level.device is not None else None, level.names)
         node._rare["prefix"] = Path(folder)
         nodes[number] = node
-    top = _root_of(nodes)
-    return top if device is None or device.type == "cpu" else top.to(device, non_blocking=non_blocking)
+    return nodes
 
 
 def _root_of(nodes: list[Any]) -> Any:

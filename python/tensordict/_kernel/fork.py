@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from tensordict._kernel.native import inherited_locks
 
@@ -17,7 +18,9 @@ def in_children(function: Callable[[], object]) -> None:
 def _let_go() -> None:
     """Closes the locks of folders that the parent held: they would else last as long as the child."""
     for descriptor in inherited_locks():
-        os.close(descriptor)
+        # the system copies the descriptors before the memory: one that was made or closed in between is not there
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def close_inherited_locks() -> None:

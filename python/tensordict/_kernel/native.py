@@ -1,6 +1,7 @@
 """The native functions, re-exported: the only module that imports `tensordict._core`."""
 
 from tensordict._core import (
+    CollectorPause,
     FolderMoment,
     Level,
     Map,
@@ -56,6 +57,7 @@ from tensordict._core import (
 prepare()
 
 __all__ = [
+    "CollectorPause",
     "FolderMoment",
     "Level",
     "Map",

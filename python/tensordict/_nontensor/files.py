@@ -12,6 +12,7 @@ from typing import Any
 from tensordict._io.as_json import same_in_json
 from tensordict._io.tree import READERS, Saved
 from tensordict._kernel.native import save_level
+from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.turns import TURNS
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase
 from tensordict._nontensor.stack import NonTensorStack
@@ -63,6 +64,8 @@ def resave(node: Any) -> None:
     """
     folder = node._rare.get("prefix")
     if folder is not None:
+        if PENDING:
+            wait_for(folder)
         with TURNS.at(os.fspath(folder)):
             save_level(folder, *describe(node), node._rare.get("known") or [])
 

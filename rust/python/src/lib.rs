@@ -1,6 +1,7 @@
 //! `tensordict._core`: the list of the names that Python sees. Each module extracts, enters and wraps; the work is in
 //! `tensordict-core`.
 
+mod collector;
 mod consolidate;
 mod enter;
 mod error;
@@ -24,6 +25,8 @@ mod _core {
     #[allow(non_upper_case_globals, reason = "the name that Python has for it")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
+    #[pymodule_export]
+    use crate::collector::CollectorPause;
     #[pymodule_export]
     use crate::consolidate::{consolidate, consolidate_to_file, open_consolidated, packed_places, places_in};
     #[pymodule_export]

@@ -15,6 +15,9 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{FileId, Map, Mode, Space, beside, create_new, from_file, io_error, put, replaceable};
 use crate::{Error, Result};
 
+/// How the names end that files have for a moment before they replace others. Users have no such files.
+const NEW: &str = ".tensordict-new";
+
 /// How often, a millisecond apart, a file gets the name by which it replaces another while others have it.
 const ATTEMPTS: usize = 10_000;
 
@@ -45,8 +48,16 @@ pub fn create_mapped(
 /// killed leaves nothing behind.
 ///
 /// # Errors
-/// `fill` fails, or has not written as many bytes, or the system refuses. What was at `path` is as it was then.
+/// `fill` fails, or has not written as many bytes, the name is one of those that files have before they replace others, or the
+/// system refuses. What was at `path` is as it was then.
 pub fn create_filled(path: &Path, bytes: u64, fill: impl FnOnce(&File) -> Result<()>) -> Result<Map> {
+    let own = path.file_name().unwrap_or_default().as_bytes();
+    if own.starts_with(b".") && own.ends_with(NEW.as_bytes()) {
+        return Err(Error::UnsafeName {
+            key: path.display().to_string(),
+            name: String::from_utf8_lossy(own).into_owned(),
+        });
+    }
     let permissions = match replaceable(path) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
         found => Some(found?),
@@ -59,8 +70,8 @@ pub fn create_filled(path: &Path, bytes: u64, fill: impl FnOnce(&File) -> Result
         let map = write(&file)?;
         permissions
             .map_or(Ok(()), |permissions| file.set_permissions(permissions))
-            .and_then(|()| name(&file, &link, path))
             .map_err(|source| io_error("replace", path, source))?;
+        name(&file, &link, path)?;
         return Ok(map);
     }
     let beside = beside(path);
@@ -86,19 +97,20 @@ fn unnamed(path: &Path) -> Option<(File, PathBuf)> {
 /// Gives the new `file`, to which `link` leads, the name `path`, in the place of one that has it.
 ///
 /// Whoever replaces `path` first gives the new file one and the same other name, and holds a lock on the file meanwhile. A file
-/// that is found under that name without a lock was left by a process that was killed, and goes.
-fn name(file: &File, link: &Path, path: &Path) -> io::Result<()> {
+/// that is found under that name without a lock was left by a process that was killed, and goes. What else has it stays.
+fn name(file: &File, link: &Path, path: &Path) -> Result<()> {
+    let refused = |source: io::Error| io_error("replace", path, source);
     let call = |to: &Path| rustix::fs::linkat(CWD, link, CWD, to, AtFlags::SYMLINK_FOLLOW);
     match call(path) {
         Err(Errno::EXIST) => {}
-        done => return Ok(done?),
+        done => return done.map_err(|errno| refused(errno.into())),
     }
     let between = between(path);
     lock(file, FlockOperation::NonBlockingLockExclusive);
     let mut done = call(&between);
     for _ in 0..ATTEMPTS {
         match done {
-            Err(Errno::EXIST) if is_left(&between) => {
+            Err(Errno::EXIST) if is_left(&between)? => {
                 let _ = std::fs::remove_file(&between);
             }
             Err(Errno::EXIST) => std::thread::sleep(Duration::from_millis(1)),
@@ -113,7 +125,7 @@ fn name(file: &File, link: &Path, path: &Path) -> io::Result<()> {
     });
     // Maps of the file would keep the lock.
     lock(file, FlockOperation::Unlock);
-    done
+    done.map_err(refused)
 }
 
 /// Whether the lock could be had; also where the file system has none.
@@ -121,20 +133,23 @@ fn lock(file: &File, operation: FlockOperation) -> bool {
     !matches!(rustix::fs::flock(file, operation), Err(Errno::WOULDBLOCK))
 }
 
-/// Whether nobody is at work with the file that is at `between`.
-fn is_left(between: &Path) -> bool {
+/// Whether nobody is at work with the file that is at `between`. An error where that is no file.
+fn is_left(between: &Path) -> Result<bool> {
+    if between.symlink_metadata().is_ok_and(|facts| !facts.is_file()) {
+        return Err(Error::NotAFile { path: between.into() });
+    }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(found) = rustix::fs::open(between, flags, Permissions::empty()).map(File::from) else {
-        // It is gone, or no file that this process may open: then it stays, and the link says why.
-        return between.symlink_metadata().is_ok_and(|facts| !facts.is_file());
+        // It is gone, or one that this process may not open: then it stays, and the link says why.
+        return Ok(false);
     };
     let is_there = || FileId::at(between) == rustix::fs::fstat(&found).ok().map(|facts| FileId::of(&facts));
-    lock(&found, FlockOperation::NonBlockingLockExclusive) && is_there()
+    Ok(lock(&found, FlockOperation::NonBlockingLockExclusive) && is_there())
 }
 
 /// The name that a file has for a moment before it replaces `path`.
 fn between(path: &Path) -> PathBuf {
-    const LONGEST: usize = 240;
+    const LONGEST: usize = 239;
     let own = path.file_name().unwrap_or_default().as_bytes();
     let mut name = OsString::from(".");
     if own.len() <= LONGEST {
@@ -144,6 +159,6 @@ fn between(path: &Path) -> PathBuf {
         own.hash(&mut hasher);
         name.push(format!("{:016x}", hasher.finish()));
     }
-    name.push(".new");
+    name.push(NEW);
     path.with_file_name(name)
 }
