@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.numbering import Sources
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
 from tensordict._nontensor.values import holders, nested, same, sources
@@ -423,7 +424,13 @@ class NonTensorData(NonTensorDataBase):
         # the same elements regrouped lack a dimension that they come from
         kept = all([place in origins for place in range(change.consumed)])
         added = kept and None in origins and (not change.sizes_only or bool(size))
-        return made.maybe_to_stack() if grown or added else made
+        if not (grown or added):
+            return made
+        if not size and prefix.numel() == 1 and not change.sizes_only and Sources(change, size).view:
+            from tensordict._nontensor.stack import arranged
+
+            return arranged([self], prefix, made._names)  # what is written to the element is written here
+        return made.maybe_to_stack()
 
 
 class MetaData(NonTensorDataBase):
@@ -505,9 +512,16 @@ def in_file_of_stack(node: Any) -> bool:
     return extra is not None and bool(extra.get("within") and extra.get("memmap"))
 
 
+def _starts_in_file(node: Any) -> bool:
+    """Whether a node, or the first element of a stack, is a part of a mapped stack of objects."""
+    while node._stacked and node.tensordicts and not in_file_of_stack(node):
+        node = node.tensordicts[0]
+    return in_file_of_stack(node)
+
+
 def check_own_file(node: Any) -> None:
     """Raises where the file of a node's objects is that of a stack that holds more, so that it could not be written."""
-    if in_file_of_stack(node) or (node._stacked and not node.is_memmap() and any(map(in_file_of_stack, node._parts()))):
+    if in_file_of_stack(node) or (node._stacked and not node.is_memmap() and any(map(_starts_in_file, node._parts()))):
         raise RuntimeError(
             "Cannot update a leaf NonTensorDataBase from a memmaped parent NonTensorStack: the objects of the stack are in one "
             "file. Write to the stack, at the index of this element."

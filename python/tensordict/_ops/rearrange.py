@@ -87,6 +87,18 @@ def _strides(shape: Size) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
+def _keep_objects(node: Any, out: Any) -> None:
+    """Puts the stacks of objects of a node into what was made of it: what is written to them is written to both."""
+    made = out._pieces()
+    for key, part in node._pieces().items():
+        if type(part) is Tensor or not isinstance(part, TensorCollection) or key not in made:
+            continue
+        if not part._is_non_tensor:
+            _keep_objects(part, made[key])
+        elif part._stacked and not node._stacked:
+            out._set_str(key, part)
+
+
 def _canonical(leaf: Tensor) -> Tensor:
     if leaf.is_contiguous() and leaf.stride() == _strides(leaf.shape):
         return leaf
@@ -398,6 +410,8 @@ class RearrangeOps(ShapeOps):
 
         out = map_leaves(self, leaf)
         if not inplace:
+            if not copied:
+                _keep_objects(self, out)
             return out
         return self._become(out, "contiguous") if copied else self  # type: ignore[attr-defined]
 
