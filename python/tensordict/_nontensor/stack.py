@@ -161,10 +161,11 @@ class NonTensorStack(LazyStackedTensorDict):
         if change.mixes is not None:
             return _reduced(self, change)
         if not change.fills:
-            if len(size) == 1 == change.consumed and len(change.prefix) < 2 and 0 not in change.prefix:
+            is_line = len(size) == 1 == change.consumed and 0 not in change.prefix
+            if is_line and len(change.prefix) < 2:
                 return self._line(change)
-            places = Places(self, change)
-            if places.member.numel() and not places.fresh and len(places.varying()) <= 1:
+            places = None if is_line else Places(self, change)
+            if places is not None and places.member.numel() and len(places.varying()) <= 1:
                 out = changed(self, change, places)
                 # a lazy stack shares its members with the rows of a list of places: objects move as elements do
                 if change.copies or _repeats(change, size):
