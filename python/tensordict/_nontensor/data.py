@@ -19,9 +19,10 @@ from tensordict._kernel.index import Index
 from tensordict._kernel.numbering import Sources
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
-from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._nontensor.values import copied, holders, nested, rebuilt, same, sources
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry
+from tensordict._ops.waist import copy_nodes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
 from tensordict._tensorclass.meta import TensorClassMeta
@@ -92,6 +93,12 @@ class NonTensorDataBase(TensorClass):
 
     def _wrap(self, inner: Any) -> Self:  # type: ignore[override]
         return _start(object.__new__(type(self)), self._data, inner, self._metadata)
+
+    def _apart(self, known: dict[int, Any] | None) -> Self:
+        """This holder, or one of a copy of the object: deep, or without `known` of its lists and dicts alone."""
+        value = self._data
+        made = rebuilt(value) if known is None else copied(value, known)
+        return self if made is value else _start(object.__new__(type(self)), made, self._tensordict, self._metadata)
 
     # The object.
 
@@ -335,7 +342,7 @@ class NonTensorDataBase(TensorClass):
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A copy of the holder: the object has no place in a tensordict of its own."""
-        return self.clone()
+        return copy_nodes(self)
 
     @classmethod
     def from_tensordict(cls, tensordict: Any, non_tensordict: Any = None, safe: Any = None) -> Self:
@@ -581,7 +588,7 @@ _TESTS: dict[Callable[..., Any], Callable[[Any, Any], Any]] = {
 def chosen(node: Any, condition: Tensor, other: Any) -> Any:
     """The objects of `node` where a condition holds, and those of `other` elsewhere; of what has no objects, none."""
     if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and same(node._data, other._data)):
-        return node.copy()
+        return copy_nodes(node)
     from tensordict._nontensor.stack import built
 
     size = node.batch_size

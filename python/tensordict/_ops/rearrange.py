@@ -416,7 +416,7 @@ class RearrangeOps(ShapeOps):
 
         out = _made_contiguous(self, leaf)
         if not inplace:
-            return copy_nodes(out) if copied and self._has_non_tensor else out
+            return copy_nodes(out) if copied and self._has_non_tensor else out  # type: ignore[attr-defined]
         return self._become(out, "contiguous") if copied else self  # type: ignore[attr-defined]
 
 

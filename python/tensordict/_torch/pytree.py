@@ -20,6 +20,7 @@ from tensordict._lazy import LazyStackedTensorDict
 from tensordict._lazy.views import VIEWS
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
 from tensordict._nontensor.values import same
+from tensordict._ops.waist import copy_nodes
 from tensordict._sub import _SubTensorDict
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
@@ -267,7 +268,7 @@ def flatten_objects_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Held]:
 
 def unflatten_objects(values: Any, context: Held) -> Any:
     """A copy of the node, which shares its objects."""
-    return context.node.copy()
+    return copy_nodes(context.node)
 
 
 def _register_objects(cls: Any) -> None:
