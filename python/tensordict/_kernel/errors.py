@@ -32,6 +32,10 @@ class DimsError(ValueError, IndexError, RuntimeError):
     """Dimensions that are no permutation. Which of its bases callers expect depends on the mode, as it does in torch."""
 
 
+class NoFileError(AttributeError, RuntimeError):
+    """The name of a file that there is not: an attribute that is missing, for `getattr` with a default and `hasattr`."""
+
+
 _KeyThroughLeafError.__module__ = _InplaceWriteError.__module__ = "tensordict.base"
 
 
