@@ -19,7 +19,7 @@ from tensordict._kernel.index import Index
 from tensordict._kernel.numbering import Sources
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
-from tensordict._nontensor.values import copied, holders, nested, rebuilt, same, sources
+from tensordict._nontensor.values import copied, holders, interchangeable, nested, rebuilt, same, sources
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry
 from tensordict._ops.waist import copy_nodes
@@ -235,7 +235,7 @@ class NonTensorDataBase(TensorClass):
         self._check_objects(value, self.batch_size)
         if isinstance(value, TensorCollection) and value._stacked:  # type: ignore[attr-defined]
             found = holders(value)
-            if not found or any([not same(found[0]._data, item._data) for item in found[1:]]):
+            if not found or any([not interchangeable(found[0]._data, item._data) for item in found[1:]]):
                 return self.maybe_to_stack()._taking(value)
             value = found[0]
         self._hold(value._data if _is_holder(value) else value)
@@ -255,8 +255,8 @@ class NonTensorDataBase(TensorClass):
         return value
 
     def _has(self, value: Any) -> bool:
-        """Whether an object, or that of a holder, is the one that this has."""
-        return same(value._data if _is_holder(value) else value, self._data)
+        """Whether an object, or that of a holder, is the one that this has, or cannot be told from it."""
+        return interchangeable(value._data if _is_holder(value) else value, self._data)
 
     def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
         return compared(self, other, function)
@@ -587,7 +587,7 @@ _TESTS: dict[Callable[..., Any], Callable[[Any, Any], Any]] = {
 
 def chosen(node: Any, condition: Tensor, other: Any) -> Any:
     """The objects of `node` where a condition holds, and those of `other` elsewhere; of what has no objects, none."""
-    if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and same(node._data, other._data)):
+    if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and interchangeable(node._data, other._data)):
         return copy_nodes(node)
     from tensordict._nontensor.stack import built
 

@@ -20,7 +20,7 @@ from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared
-from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._nontensor.values import alike, holders, nested, same, sources
 from tensordict._ops.repr import Entry
 from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._ops.writes import Writes
@@ -396,7 +396,7 @@ def _unique(items: Sequence[Any], capture: bool) -> Any:
     if not isinstance(first, NonTensorDataBase) or not (capture or all([isinstance(item, MetaData) for item in items])):
         return None
     same_class = all([type(item) is type(first) and item.batch_size == first.batch_size for item in items])
-    return first if same_class and all([same(first._data, item._data) for item in items[1:]]) else None
+    return first if same_class and all([alike(first._data, item._data) for item in items[1:]]) else None
 
 
 def joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
@@ -413,7 +413,7 @@ def joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
         return stacked([copy_nodes(item) for item in items], dim)
     first = items[0]
     if isinstance(first, NonTensorDataBase):
-        whole = all([isinstance(item, NonTensorDataBase) and same(first._data, item._data) for item in items])
+        whole = all([isinstance(item, NonTensorDataBase) and alike(first._data, item._data) for item in items])
         if whole:
             size = list(first.batch_size)
             size[dim] = sum([item.batch_size[dim] for item in items])

@@ -21,11 +21,42 @@ def same(one: Any, two: Any) -> bool:
         return True
     if isinstance(one, Tensor) or isinstance(two, Tensor):
         return isinstance(one, Tensor) and isinstance(two, Tensor) and one.shape == two.shape and bool((one == two).all())
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray) and one.shape != two.shape:
+        return False
     try:
         found = one == two
-        return bool(found.all()) if isinstance(found, np.ndarray) else bool(found)
-    except Exception:  # a comparison of the user's objects that has no answer
+        return found if type(found) is bool else bool(np.asarray(found).all())
+    except Exception:  # a comparison of the user's objects that has no answer, or of a list or dict that holds such
+        return _same_within(one, two)
+
+
+def _same_within(one: Any, two: Any) -> bool:
+    kind = type(one)
+    if kind is not type(two) or kind not in (list, tuple, dict) or len(one) != len(two):
         return False
+    try:
+        if kind is dict:
+            return one.keys() == two.keys() and all([same(value, two[key]) for key, value in one.items()])
+        return all([same(item, other) for item, other in zip(one, two)])
+    except RecursionError:  # it holds itself
+        return False
+
+
+def interchangeable(one: Any, two: Any) -> bool:
+    """Whether nobody can tell two objects apart: then one may stand for the other. 1 and True can, and two equal dicts."""
+    if one is two:
+        return True
+    kind = type(one)
+    if kind is not type(two):
+        return False
+    if kind is tuple:
+        return len(one) == len(two) and all(map(interchangeable, one, two))
+    return kind in _FIXED and (repr(one) == repr(two) if kind is float or kind is complex else one == two)
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Whether two objects are of one class and equal, so that one holder may hold the first of them for both."""
+    return type(one) is type(two) and same(one, two)
 
 
 # Objects of these classes cannot change, so that no copy of them is needed.
