@@ -306,6 +306,12 @@ class TestHandlers:
         with pytest.raises(RuntimeError, match="no file"):
             MemoryMappedTensor.zeros(1).filename  # noqa: B018
 
+    @pytest.mark.parametrize("make", [lambda: MemoryMappedTensor.zeros(1), lambda: copy.deepcopy(MemoryMappedTensor.zeros(1))])
+    def test_without_a_file_the_name_is_missing(self, make):
+        made = make()
+        assert not hasattr(made, "filename")
+        assert getattr(made, "filename", None) is None
+
 
 VIEWS = {
     "int": lambda t: t[0],

@@ -106,7 +106,7 @@ class _SubTensorDict(View):
 
     def _assign(self, index: Index, value: Any) -> None:
         # the rows of rows may be copies, so they are changed and written back
-        rows = self._plain().clone()
+        rows = self._plain()._cloned()
         rows._assign(index, value)
         self._source._assign(self._parsed, rows)
 
@@ -129,12 +129,13 @@ class _SubTensorDict(View):
         return self
 
     def update_at_(self, input_dict_or_td: Any, idx: IndexType, clone: bool = False, **kwargs: Any) -> Self:
-        rows = self._plain().clone().update_at_(input_dict_or_td, idx, **kwargs)
+        rows = self._plain()._cloned().update_at_(input_dict_or_td, idx, **kwargs)
         self._source._assign(self._parsed, rows)
         return self
 
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
-        rows = descend(self, path_of(key)).clone()
+        entry = descend(self, path_of(key))
+        rows: Any = entry._cloned() if isinstance(entry, TensorCollection) else entry.clone()  # type: ignore[attr-defined]
         if isinstance(value, np.ndarray):
             value = as_tensor(path_of(key)[-1], value, rows.device)
         rows[index] = value

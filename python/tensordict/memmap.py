@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.errors import NoFileError
 from tensordict._kernel.index_chain import NotAnIndexError, compose
 from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_filled, map_open, register_plain_type
 from tensordict._kernel.pending import PENDING, wait_for
@@ -635,10 +636,10 @@ class MemoryMappedTensor(Tensor):
         """The absolute name of the file.
 
         Raises:
-            RuntimeError: there is none.
+            RuntimeError: there is none; it is an `AttributeError` as well.
         """
         if self._filename is None:
-            raise RuntimeError("The MemoryMappedTensor has no file associated.")
+            raise NoFileError("The MemoryMappedTensor has no file associated.")
         return self._filename
 
     @property

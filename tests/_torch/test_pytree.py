@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from containers import CONTAINERS, check, leaves, named, nested, same
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 
 
 class TestTree:
@@ -171,3 +171,59 @@ def test_lists_of_rows_are_lists():
         ((pytree.SequenceKey(0),), "a"),
         ((pytree.SequenceKey(1),), "b"),
     ]
+
+
+class TestObjects:
+    """Objects are no leaves: they follow where it is known how, and nobody guesses where it is not."""
+
+    def make(self, *rows: str) -> TensorDict:
+        return TensorDict({"a": torch.arange(4), "n": {"s": list(rows)}, "one": "x"}, [4])
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda leaf: leaf[0],
+            lambda leaf: leaf[:2],
+            lambda leaf: leaf[:0],
+            lambda leaf: leaf[torch.tensor([3, 1])],
+            lambda leaf: leaf.view(2, 2),
+            lambda leaf: torch.cat([leaf, leaf]),
+            lambda leaf: leaf.sum(0),
+        ],
+    )
+    def test_elements_that_nobody_knows_are_an_error(self, function):
+        td = self.make("a", "b", "c", "d")
+        with pytest.raises(RuntimeError, match="nobody knows which of them are meant"):
+            pytree.tree_map(function, td)
+        same_for_all = pytree.tree_map(function, self.make("z", "z", "z", "z"))
+        shape = function(torch.arange(4)).shape
+        assert same_for_all.batch_size == shape
+        for key, value in ((("n", "s"), "z"), ("one", "x")):
+            assert same_for_all[key] == value
+            assert same_for_all.get(key).batch_size == shape
+
+    def test_one_row(self):
+        td = TensorDict({"a": torch.zeros(2, 3), "s": [["a", "b", "c"], ["d", "e", "f"]]}, [2, 3])
+        with pytest.raises(RuntimeError, match="nobody knows"):
+            pytree.tree_map(lambda leaf: leaf[1], td)
+
+    @pytest.mark.parametrize("function", [lambda leaf: leaf + 1, torch.clone, lambda leaf: leaf.new_zeros(4)])
+    def test_leaves_of_the_same_shape(self, function):
+        assert list(pytree.tree_map(function, self.make("a", "b", "c", "d"))["n", "s"]) == ["a", "b", "c", "d"]
+
+    @pytest.mark.parametrize(
+        "function", [lambda leaf: leaf[None], lambda leaf: leaf.unsqueeze(0), lambda leaf: leaf.expand(1, 4)]
+    )
+    def test_new_dimensions_in_front(self, function):
+        found = pytree.tree_map(function, self.make("a", "b", "c", "d"))
+        assert found["n"].get("s").tolist() == [["a", "b", "c", "d"]]
+
+    def test_vmap_of_each_dimension(self):
+        strings = [["a", "b", "c"], ["d", "e", "f"]]
+        td = TensorDict({"a": torch.arange(6).view(2, 3), "s": NonTensorStack.from_list(strings)}, [2, 3])
+        found = torch.vmap(lambda row: row + 1)(td)
+        assert found["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
+        assert found.get("s").tolist() == strings
+        found = torch.vmap(torch.vmap(lambda row: row + 1))(td)
+        assert found.get("s").tolist() == strings
+        assert torch.vmap(lambda row: row["a"] * 2, in_dims=1)(td).tolist() == [[0, 6], [2, 8], [4, 10]]

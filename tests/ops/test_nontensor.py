@@ -375,7 +375,8 @@ class TestKinds:
         held = [1]
         td = TensorDict({"o": NonTensorData(held)})
         assert copy.deepcopy(td)["o"] is not held
-        assert td.clone()["o"] is held
+        assert td.clone()["o"] is not held
+        assert td[None]["o"] is held
 
     def test_attrs(self):
         attrs = TensorDict({"a": torch.zeros(3, 2), "s": "x"}, [3]).attrs()

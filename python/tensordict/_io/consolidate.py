@@ -198,7 +198,7 @@ def _is_plain(node: Any) -> bool:
 
 def _plain_reduce(node: Any, protocol: Any) -> Any:
     """What a tensordict with leaves of its own is pickled as."""
-    return node.clone().lock_().__reduce_ex__(protocol)
+    return node._cloned().lock_().__reduce_ex__(protocol)
 
 
 def _places(node: Any) -> tuple[list[int], list[int]] | None:

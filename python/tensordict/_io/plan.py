@@ -17,6 +17,7 @@ from torch import Size, Tensor
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import Map, key_file_name
 from tensordict._ops.lock import lock_child
+from tensordict._ops.waist import copy_nodes
 from tensordict._types import Names, TensorCollection
 from tensordict.memmap import MemoryMappedTensor, origin_of
 
@@ -124,7 +125,7 @@ class Plan:
     def _rebuilt_node(self, spot: Spot, leaves: list[Tensor], made: list[Any]) -> Any:
         node = spot.node
         if spot.kind is OBJECTS:
-            node = node.copy()
+            node = copy_nodes(node)
             node._label_device(CPU)
             return node
         fields = {
@@ -161,7 +162,7 @@ class Plan:
         for spot in self.spots:
             if spot.kind is OBJECTS and id(spot.node) in seen and spot.parent is not None:
                 above = self.spots[spot.parent].node
-                spot.node = spot.node.copy()
+                spot.node = copy_nodes(spot.node)
                 if above.is_locked:
                     lock_child(above, spot.node)
                 above._set_str(spot.key, spot.node)

@@ -40,6 +40,10 @@ class MissingFileError(FileNotFoundError, UnreadableError):
     """A file that is not there, where the metadata of a folder says that it is."""
 
 
+class NoFileError(AttributeError, RuntimeError):
+    """The name of a file that there is not: an attribute that is missing, for `getattr` with a default and `hasattr`."""
+
+
 _KeyThroughLeafError.__module__ = _InplaceWriteError.__module__ = "tensordict.base"
 
 

@@ -155,7 +155,7 @@ def _from_one(node: Any, change: Change, places: Places) -> Any:
     if places.member.numel():
         member = members[int(places.member.reshape(-1)[0])]
         if _is_whole(places.inner, member, change.consumed - 1):
-            return member if places.view or change.picks else member.clone()
+            return member if places.view or change.picks else member._cloned()
     return transform(member, _inner_change(change, dim, _wide(change, dim, len(members)), None))
 
 
@@ -173,7 +173,7 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
     alike = len(inner) < 2 or torch.equal(inner[1:], inner[:1].expand_as(inner[1:]))
     shares = places.view or change.picks
     if alike and not places.fresh and _is_whole(inner[0], members[0], change.consumed - 1):
-        return [members[which] if shares else members[which].clone() for which in chosen]
+        return [members[which] if shares else members[which]._cloned() for which in chosen]
     if not inner.ndim - 1 and not places.fresh:
         size, numbers = members[0].batch_size, inner.tolist()
         indices = {number: parse(_unravelled(number, size[: change.consumed - 1]), size) for number in set(numbers)}

@@ -16,11 +16,13 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.numbering import Sources
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
-from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._nontensor.values import copied, holders, interchangeable, nested, rebuilt, same, sources
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry
+from tensordict._ops.waist import copy_nodes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
 from tensordict._tensorclass.meta import TensorClassMeta
@@ -91,6 +93,12 @@ class NonTensorDataBase(TensorClass):
 
     def _wrap(self, inner: Any) -> Self:  # type: ignore[override]
         return _start(object.__new__(type(self)), self._data, inner, self._metadata)
+
+    def _apart(self, known: dict[int, Any] | None) -> Self:
+        """This holder, or one of a copy of the object: deep, or without `known` of its lists and dicts alone."""
+        value = self._data
+        made = rebuilt(value) if known is None else copied(value, known)
+        return self if made is value else _start(object.__new__(type(self)), made, self._tensordict, self._metadata)
 
     # The object.
 
@@ -227,7 +235,7 @@ class NonTensorDataBase(TensorClass):
         self._check_objects(value, self.batch_size)
         if isinstance(value, TensorCollection) and value._stacked:  # type: ignore[attr-defined]
             found = holders(value)
-            if not found or any([not same(found[0]._data, item._data) for item in found[1:]]):
+            if not found or any([not interchangeable(found[0]._data, item._data) for item in found[1:]]):
                 return self.maybe_to_stack()._taking(value)
             value = found[0]
         self._hold(value._data if _is_holder(value) else value)
@@ -247,8 +255,8 @@ class NonTensorDataBase(TensorClass):
         return value
 
     def _has(self, value: Any) -> bool:
-        """Whether an object, or that of a holder, is the one that this has."""
-        return same(value._data if _is_holder(value) else value, self._data)
+        """Whether an object, or that of a holder, is the one that this has, or cannot be told from it."""
+        return interchangeable(value._data if _is_holder(value) else value, self._data)
 
     def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
         return compared(self, other, function)
@@ -334,7 +342,7 @@ class NonTensorDataBase(TensorClass):
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A copy of the holder: the object has no place in a tensordict of its own."""
-        return self.clone()
+        return copy_nodes(self)
 
     @classmethod
     def from_tensordict(cls, tensordict: Any, non_tensordict: Any = None, safe: Any = None) -> Self:
@@ -423,7 +431,13 @@ class NonTensorData(NonTensorDataBase):
         # the same elements regrouped lack a dimension that they come from
         kept = all([place in origins for place in range(change.consumed)])
         added = kept and None in origins and (not change.sizes_only or bool(size))
-        return made.maybe_to_stack() if grown or added else made
+        if not (grown or added):
+            return made
+        if not size and prefix.numel() == 1 and not change.sizes_only and Sources(change, size).view:
+            from tensordict._nontensor.stack import arranged
+
+            return arranged([self], prefix, made._names)  # what is written to the element is written here
+        return made.maybe_to_stack()
 
 
 class MetaData(NonTensorDataBase):
@@ -505,9 +519,16 @@ def in_file_of_stack(node: Any) -> bool:
     return extra is not None and bool(extra.get("within") and extra.get("memmap"))
 
 
+def _starts_in_file(node: Any) -> bool:
+    """Whether a node, or the first element of a stack, is a part of a mapped stack of objects."""
+    while node._stacked and node.tensordicts and not in_file_of_stack(node):
+        node = node.tensordicts[0]
+    return in_file_of_stack(node)
+
+
 def check_own_file(node: Any) -> None:
     """Raises where the file of a node's objects is that of a stack that holds more, so that it could not be written."""
-    if in_file_of_stack(node) or (node._stacked and not node.is_memmap() and any(map(in_file_of_stack, node._parts()))):
+    if in_file_of_stack(node) or (node._stacked and not node.is_memmap() and any(map(_starts_in_file, node._parts()))):
         raise RuntimeError(
             "Cannot update a leaf NonTensorDataBase from a memmaped parent NonTensorStack: the objects of the stack are in one "
             "file. Write to the stack, at the index of this element."
@@ -566,8 +587,8 @@ _TESTS: dict[Callable[..., Any], Callable[[Any, Any], Any]] = {
 
 def chosen(node: Any, condition: Tensor, other: Any) -> Any:
     """The objects of `node` where a condition holds, and those of `other` elsewhere; of what has no objects, none."""
-    if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and same(node._data, other._data)):
-        return node.copy()
+    if not _is_objects(other) or (_is_holder(node) and _is_holder(other) and interchangeable(node._data, other._data)):
+        return copy_nodes(node)
     from tensordict._nontensor.stack import built
 
     size = node.batch_size

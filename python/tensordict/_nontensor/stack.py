@@ -20,7 +20,7 @@ from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared
-from tensordict._nontensor.values import holders, nested, same, sources
+from tensordict._nontensor.values import alike, holders, nested, same, sources
 from tensordict._ops.repr import Entry
 from tensordict._ops.waist import Waist, copy_nodes
 from tensordict._ops.writes import Writes
@@ -161,21 +161,24 @@ class NonTensorStack(LazyStackedTensorDict):
         if change.mixes is not None:
             return _reduced(self, change)
         if not change.fills:
-            if len(size) == 1 == change.consumed and len(change.prefix) < 2 and 0 not in change.prefix:
+            is_line = len(size) == 1 == change.consumed and 0 not in change.prefix
+            if is_line and len(change.prefix) < 2:
                 return self._line(change)
-            places = Places(self, change)
-            if places.member.numel() and not places.fresh and len(places.varying()) <= 1:
+            places = None if is_line else Places(self, change)
+            if places is not None and places.member.numel() and len(places.varying()) <= 1:
                 out = changed(self, change, places)
                 # a lazy stack shares its members with the rows of a list of places: objects move as elements do
-                if change.picks and change.copies:
+                if change.copies or _repeats(change, size):
                     out = copy_nodes(out)
                 # elements of one member stay elements
                 return out if out._stacked else out.maybe_to_stack()
         found = holders(self)
+        origin = Sources(change, size)
         fresh = NonTensorData._of(None, device=self.device)
-        moved = [fresh if place < 0 else found[place] for place in sources(change, size)]
+        moved = [fresh if place < 0 else found[place] for place in origin.number.reshape(-1).tolist()]
         names = self._names
-        return built(moved, change.shape(size), None if names is None else change.names(names))
+        make = arranged if origin.view and not (change.copies or _repeats(change, size)) else built
+        return make(moved, change.shape(size), None if names is None else change.names(names))
 
     def _line(self, change: Change) -> Any:
         """A stack of one dimension after a change that keeps or drops it: its members, or copies of them."""
@@ -186,7 +189,7 @@ class NonTensorStack(LazyStackedTensorDict):
             out = members[places]
         else:
             out = self._like([members[place] for place in places], 0, change.origins[0] == 0)
-        return out if found.view else copy_nodes(out)
+        return out if found.view and not _repeats(change, self.batch_size) else copy_nodes(out)
 
     def _index(self, index: Index) -> Any:
         if type(index.key) is int or (type(index.key) is slice and index.prefix[0]):
@@ -350,13 +353,22 @@ def _holder(item: Any) -> Any:
 
 def built(found: list[Any], size: Size, names: Names = None) -> Any:
     """A stack of copies of holders, one for each element of a batch; a holder for an empty batch size."""
+    return arranged([item._at() for item in found], size, names)
+
+
+def arranged(found: list[Any], size: Size, names: Names = None) -> Any:
+    """A stack of holders, one for each element of a batch: of themselves, so that what is written into it is theirs.
+
+    One that holds the object of several elements has no place for that of one: there is a holder of its own in its place.
+    """
+    found = [item._at() if item._batch_size else item for item in found]
 
     def make(rows: list[Any], dim: int) -> Any:
-        made = NonTensorStack._of([item._at() if not item._stacked else item for item in rows], 0)
+        made = NonTensorStack._of(rows, 0)
         made._empty_size = size[dim + 1 :]
         return made
 
-    made = nested(found, size, make) if size else found[0]._at()
+    made = nested(found, size, make) if size else found[0]
     if names is not None:
         made._adopt_names(names)
     return made
@@ -384,7 +396,7 @@ def _unique(items: Sequence[Any], capture: bool) -> Any:
     if not isinstance(first, NonTensorDataBase) or not (capture or all([isinstance(item, MetaData) for item in items])):
         return None
     same_class = all([type(item) is type(first) and item.batch_size == first.batch_size for item in items])
-    return first if same_class and all([same(first._data, item._data) for item in items[1:]]) else None
+    return first if same_class and all([alike(first._data, item._data) for item in items[1:]]) else None
 
 
 def joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
@@ -401,7 +413,7 @@ def joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
         return stacked([copy_nodes(item) for item in items], dim)
     first = items[0]
     if isinstance(first, NonTensorDataBase):
-        whole = all([isinstance(item, NonTensorDataBase) and same(first._data, item._data) for item in items])
+        whole = all([isinstance(item, NonTensorDataBase) and alike(first._data, item._data) for item in items])
         if whole:
             size = list(first.batch_size)
             size[dim] = sum([item.batch_size[dim] for item in items])
@@ -432,6 +444,11 @@ def _of_item(value: Any, device: Any) -> Any:
 
 
 # Writing and reading.
+
+
+def _repeats(change: Change, size: Size) -> bool:
+    """Whether elements of a batch become several, which are to be written one by one."""
+    return change.prefix.numel() > size[: change.consumed].numel()
 
 
 def _reduced(node: Any, change: Change) -> Any:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.leafwise import foreach_of, run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Waist, collect, copy_nodes, leaves_like, map_leaves, map_nodes, refill, solid
+from tensordict._ops.waist import Tree, Waist, collect, leaves_like, map_leaves, map_nodes, refill, solid
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 _CLONE = foreach_of("clone")
@@ -27,20 +27,27 @@ class LikeOps(Waist):
         """A copy, unlocked.
 
         Args:
-            recurse: copy the leaves too; otherwise the nodes are new and the leaves are shared.
+            recurse: copy the leaves too, and the objects that can be copied; otherwise the nodes are new, and lists and
+                dicts among the objects, and the leaves are shared.
         """
         if not recurse:
-            return copy_nodes(self)
+            return _copied(self)
+        leaves: list[Any] = []
+        tree = _collect_apart(self, leaves, {})
+        return refill(tree, iter(run(leaves, torch.clone, _CLONE)))
+
+    def _cloned(self) -> Self:
+        """A copy, unlocked, that shares its objects."""
         leaves: list[Any] = []
         tree = collect(self, leaves)
         return refill(tree, iter(run(leaves, torch.clone, _CLONE)))
 
     def copy(self) -> Self:
-        """A shallow copy: new nodes, shared leaves."""
-        return copy_nodes(self)
+        """A shallow copy: new nodes, shared leaves; lists and dicts that are objects are new as well."""
+        return _copied(self)
 
     def __copy__(self) -> Self:
-        return copy_nodes(self)
+        return _copied(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         import copy
@@ -53,7 +60,7 @@ class LikeOps(Waist):
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
-        return _unwrapped(solid(_unwrapped(self.clone())))
+        return _unwrapped(solid(_unwrapped(self._cloned())))
 
     def empty(
         self, recurse: bool = False, *, batch_size: Any = None, device: Any = NO_DEFAULT, names: Any = NO_DEFAULT
@@ -128,6 +135,27 @@ class LikeOps(Waist):
         out = map_leaves(node, lambda leaf: leaf.new_tensor(data, **{**kwargs, "device": label}))
         out._adopt_names(None)
         return _resized(out, source.shape, label)
+
+
+def _collect_apart(node: Any, leaves: list[Any], known: dict[int, Any]) -> Tree:
+    """`collect`, with holders of copies of the objects in the places of theirs."""
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if type(part) is Tensor or not isinstance(part, TensorCollection):
+            leaves.append(part)
+        else:
+            pieces[key] = _collect_apart(part, leaves, known)
+    return node._apart(known) if node._is_non_tensor and not node._stacked else node, pieces
+
+
+def _copied(node: Any) -> Any:
+    """`copy_nodes`, with lists and dicts that are objects made anew."""
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if type(part) is not Tensor and isinstance(part, TensorCollection):
+            pieces[key] = _copied(part)
+    made = node._from_pieces(pieces)
+    return made._apart(None) if node._is_non_tensor and not node._stacked else made
 
 
 def _deepen(node: Any, deepcopy: Callable[..., Any], memo: dict[int, Any]) -> None:

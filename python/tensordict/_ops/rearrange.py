@@ -10,9 +10,10 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.ragged import call, has_ragged
 from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
-from tensordict._ops.waist import map_leaves, transform
+from tensordict._ops.waist import copy_nodes, transform
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -85,6 +86,23 @@ def _strides(shape: Size) -> tuple[int, ...]:
         out.append(step)
         step *= max(size, 1)
     return tuple(reversed(out))
+
+
+def _made_contiguous(node: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """A tree like `node` with `function` of each leaf, and with its stacks of objects, which are shared as the leaves are."""
+    pieces = node._pieces()
+    for key, part in pieces.items():
+        if isinstance(part, TensorCollection):
+            if not (part._is_non_tensor and part._stacked):  # type: ignore[attr-defined]
+                pieces[key] = _made_contiguous(part, function)
+            continue
+        try:
+            pieces[key] = function(part)
+        except Exception:
+            if not has_ragged((part,)):
+                raise
+            pieces[key] = call(function, part)
+    return node._from_pieces(pieces)
 
 
 def _canonical(leaf: Tensor) -> Tensor:
@@ -396,9 +414,9 @@ class RearrangeOps(ShapeOps):
             copied = copied or out is not value
             return out
 
-        out = map_leaves(self, leaf)
+        out = _made_contiguous(self, leaf)
         if not inplace:
-            return out
+            return copy_nodes(out) if copied and self._has_non_tensor else out  # type: ignore[attr-defined]
         return self._become(out, "contiguous") if copied else self  # type: ignore[attr-defined]
 
 

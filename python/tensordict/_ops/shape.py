@@ -20,7 +20,7 @@ from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.leafwise import relock
-from tensordict._ops.waist import collect_own, copy_members, refill, transform
+from tensordict._ops.waist import collect_own, copy_members, copy_nodes, refill, transform
 from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
 
@@ -68,11 +68,17 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     tree = collect_own(node, leaves)
     targets = None if tree is None else regrouped(leaves, consumed, sizes)
     if tree is None or (targets is None and has_ragged(leaves)):
+        copied, watched = False, method is Tensor.reshape and node._has_non_tensor
 
         def leaf(value: Any) -> Any:
-            return method(value, *sizes, *value.shape[consumed:])
+            nonlocal copied
+            made = method(value, *sizes, *value.shape[consumed:])
+            if watched and made._base is None and made is not value:
+                copied = copied or not made.is_inference()  # where views have no base nobody knows
+            return made
 
-        return transform(node, Change(leaf, consumed, sizes, came_from, None, method is Tensor.view))
+        out = transform(node, Change(leaf, consumed, sizes, came_from, None, method is Tensor.view))
+        return copy_nodes(out) if copied else out  # the objects are those of the copies
     if targets is None:
         targets = [(*sizes, *leaf.shape[consumed:]) for leaf in leaves]
     # torch reads single integers twice as fast as a `Size`

@@ -19,7 +19,8 @@ from tensordict._kernel.unbatched import is_unbatched
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._lazy.views import VIEWS
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
-from tensordict._nontensor.values import same
+from tensordict._nontensor.values import holders, same
+from tensordict._ops.waist import copy_nodes
 from tensordict._sub import _SubTensorDict
 from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
@@ -90,7 +91,9 @@ def unflatten(values: Any, context: Context) -> TensorDict:
         if len(batch_size) != len(context.batch_size):
             names = None
         if batch_size != context.batch_size:
-            fields = {key: _follow(value, context.batch_size, batch_size) for key, value in fields.items()}
+            # what torch.vmap takes away objects keep: it comes back
+            mapped = any(map(_is_mapped, entries))
+            fields = {key: _follow(value, context.batch_size, batch_size, mapped) for key, value in fields.items()}
     device = context.device
     if device is not None and not all(getattr(value, "device", device) == device for value in entries):
         device = None
@@ -140,7 +143,7 @@ def _is_bare(value: Any) -> bool:
     """Whether `value` is a node without leaves: no dimension of it was mapped."""
     if isinstance(value, TensorCollection) and value._is_non_tensor:
         return True
-    return isinstance(value, TensorDict) and value.is_empty()
+    return isinstance(value, TensorDict) and all(map(_is_bare, value._tensordict.values()))
 
 
 def _is_mapped(value: Any) -> bool:
@@ -149,15 +152,15 @@ def _is_mapped(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and torch._C._functorch.is_batchedtensor(value)
 
 
-def _follow(value: Any, before: Size, after: Size) -> Any:
+def _follow(value: Any, before: Size, after: Size, mapped: bool) -> Any:
     """`value`, or if it is a node without leaves one with the batch size that its parent has now."""
     if isinstance(value, TensorCollection) and value._is_non_tensor:
-        return _followed(value, before, after)
+        return value if mapped and value._stacked else _followed(value, before, after)  # type: ignore[attr-defined]
     if is_unbatched(value):
         return value._with_batch(after)
     if not _is_bare(value):
         return value
-    fields = {key: _follow(below, before, after) for key, below in value._tensordict.items()}
+    fields = {key: _follow(below, before, after, mapped) for key, below in value._tensordict.items()}
     return TensorDict._new(fields, Size(after + value._batch_size[len(before) :]), value._device)
 
 
@@ -267,7 +270,7 @@ def flatten_objects_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Held]:
 
 def unflatten_objects(values: Any, context: Held) -> Any:
     """A copy of the node, which shares its objects."""
-    return context.node.copy()
+    return copy_nodes(context.node)
 
 
 def _register_objects(cls: Any) -> None:
@@ -281,15 +284,28 @@ def _register_objects(cls: Any) -> None:
 
 
 def _followed(node: Any, before: Size, after: Size) -> Any:
-    """A node that holds objects in a batch that lost or gained dimensions."""
-    size = node.batch_size
-    if len(after) < len(before):
-        # which element it is nobody knows: a stack keeps all
-        return node if node._stacked else node._at(Size((*after, *size[len(before) :])))
-    if size[: len(after)] == after:
+    """A node that holds objects in a batch of another size.
+
+    Raises:
+        RuntimeError: it has several objects, and nobody knows which of them are those of the elements that there are now.
+    """
+    size, dims = node.batch_size, len(before)
+    if len(after) >= dims and size[: len(after)] == after:
         return node
-    whole = Size((*after, *size[len(before) :]))
-    return node.expand(whole) if node._stacked else node._at(whole)
+    whole = Size((*after, *size[dims:]))
+    if not node._stacked:
+        return node._at(whole)
+    if len(after) > dims and after[len(after) - dims :] == before == size[:dims]:
+        return node.expand(whole)  # there are more of the same elements, as in a stack
+    found = holders(node)
+    if found and all([same(found[0]._data, item._data) for item in found[1:]]):
+        return found[0]._at(whole)
+    raise RuntimeError(
+        f"the leaves of a tensordict of the batch size {list(before)} came back for the batch size {list(after)}, and the "
+        f"objects beside them, of the batch size {list(size)}, are no leaves of a tree: nobody knows which of them are meant. "
+        "Do the same to the tensordict itself, which moves objects as it moves tensors, or leave them out first, with "
+        "filter_non_tensor_data()"
+    )
 
 
 def register() -> None:
