@@ -21,7 +21,14 @@ from tensordict._io.ragged import MARKS, Pieces, from_buffer
 from tensordict._io.tree import CLASS_READERS
 from tensordict._kernel.errors import UnreadableError
 from tensordict._kernel.keys import key_of
-from tensordict._kernel.native import consolidate, consolidate_to_file, open_consolidated, packed_places, places_in
+from tensordict._kernel.native import (
+    all_tensors,
+    consolidate,
+    consolidate_to_file,
+    open_consolidated,
+    packed_places,
+    places_in,
+)
 from tensordict._kernel.unbatched import check_batched
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Tree, Waist, collect, leaves_of, refill
@@ -244,8 +251,8 @@ def _collected(node: Any) -> tuple[Tree, list[Any]]:
     """The tree below `node`, and its leaves, all of which can be consolidated."""
     leaves: list[Any] = []
     tree = collect(node, leaves)
-    for leaf in leaves:
-        if type(leaf) is not Tensor:
+    if not all_tensors(leaves):
+        for leaf in leaves:
             check_batched(leaf, "consolidated")
     return tree, leaves
 
@@ -384,6 +391,8 @@ def _held(node: Any, buffer: Buffer) -> Any:
 def _locks(tree: Tree) -> Iterator[bool]:
     node, pieces = tree
     yield node.is_locked
+    if all_tensors(list(pieces.values())):
+        return
     for part in pieces.values():
         if type(part) is tuple and not _is_object(part[0]):
             yield from _locks(part)
