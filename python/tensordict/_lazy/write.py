@@ -12,19 +12,28 @@ from tensordict._kernel.index import Index, parse
 from tensordict._kernel.numbering import Sources
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
+from tensordict._lazy.parted import Parted, finder
 from tensordict._ops.update import plan_update
 from tensordict._ops.writes import Writes
 from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
 
 
+class Dealt(list[Any]):
+    """What is to be stored in each member of a stack, checked by it."""
+
+
 def pieces_of(node: Any, value: Any) -> list[Any]:
     """What of `value` belongs to each member: slices along the stack dimension, or a number for all of them."""
+    if type(value) is Dealt:
+        return value
     dim, count = node.stack_dim, len(node.tensordicts)
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         columns = {key: pieces_of(node, entry) for key, entry in value.items()}
         return [{key: column[place] for key, column in columns.items()} for place in range(count)]
     if isinstance(value, TensorCollection):
+        if value._is_non_tensor and not value._stacked and (-1 in value.batch_size or value.ndim <= dim):  # type: ignore[attr-defined]
+            return [value._at(member.batch_size) for member in node.tensordicts]  # type: ignore[attr-defined]
         return list(value.unbind(dim))  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         found = _of_sequence(node, value)
@@ -38,6 +47,8 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
             return [value] * count
     if is_unbatched(value):
         size = node.batch_size
+        if -1 in size:
+            return [value._with_batch(member.batch_size) for member in node.tensordicts]
         return [value._with_batch(Size((*size[:dim], *size[dim + 1 :])))] * count
     return _slices(node, value)
 
@@ -62,6 +73,8 @@ def _of_sequence(node: Any, value: Any) -> Any:
     except (TypeError, ValueError, RuntimeError):
         if not isinstance(value, list):
             return [value] * count  # one object for all
+        if not dim and len(value) == count and (-1 in node.batch_size or any([isinstance(item, Tensor) for item in value])):
+            return value  # each item is for a member, which knows its own size
         stack = object_stack(value)
         if stack.batch_size[: dim + 1] != node.batch_size[: dim + 1]:
             raise
@@ -70,8 +83,48 @@ def _of_sequence(node: Any, value: Any) -> Any:
 
 def parts_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
     """The members that `index` meets, each with the elements of `value` that lie in it and the rows of it, None for all."""
+    if -1 in node.batch_size[: index.consumed] or _is_view(index.key):
+        yield from _parted_at(node, index, value)
+        return
     for place, key, own in _targets(node, index):
         yield node.tensordicts[place], _rows_of(value, own, index), key
+
+
+def _is_view(key: Any) -> bool:
+    """Whether an index is made of integers and slices alone: then the members it meets are known without their elements."""
+    return all([type(item) is int or type(item) is slice for item in (key if type(key) is tuple else (key,))])
+
+
+def _parted_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
+    members = node.tensordicts
+    parted = Parted(index, node.stack_dim, len(members))
+    find, rows = finder(members), parted.rows()
+    if type(parted.keys) is tuple:  # of several elements for one member, the last stays
+        rows = iter({member: (own, member, key) for own, member, key in rows}.values())
+    for own, member, key in rows:
+        yield members[member], _row_of(value, own, index), find(member, key)
+
+
+def _row_of(value: Any, own: tuple[Any, ...], index: Index) -> Any:
+    """What of `value` is for the member at the place `own` of the result of `index`, of which not all sizes may be known."""
+    if not own or not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
+        return value
+    if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
+        return {key: _row_of(entry, own, index) for key, entry in value.items()}
+    prefix, shape = index.prefix, value.shape  # type: ignore[union-attr]
+    missing = max(len(prefix) - len(shape), 0)
+    sizes = prefix[missing:]
+    if not all([size in (1, wanted) or -1 in (size, wanted) for size, wanted in zip(shape, sizes)]):
+        raise _unfit(index, shape)
+    key = tuple([0 if shape[at] == 1 and type(item) is int else item for at, item in enumerate(own[missing:])])
+    return value[key] if key else value
+
+
+def _unfit(index: Index, shape: Any) -> RuntimeError:
+    return RuntimeError(
+        f"indexed destination TensorDict batch size is {index.prefix} (index={index.key}), which differs from the source "
+        f"batch size {shape}"
+    )
 
 
 def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
@@ -89,8 +142,6 @@ def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
 def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
     """For each member that `index` meets: its place, the index within it (None for all of it), the index of the rows."""
     dim, size = node.stack_dim, node.batch_size
-    if not dim and type(index.key) is int:
-        return [(index.key % size[0], None, None)]
     member, inner = Sources(index, size).along(dim)
     out: list[tuple[int, Index | None, Any]] = []
     rest = Size((*size[:dim], *size[dim + 1 :]))
@@ -115,10 +166,7 @@ def _rows_of(value: Any, own: Any, index: Index) -> Any:
     shape: Any = value.shape  # type: ignore[union-attr]
     if shape[: len(prefix)] != prefix:
         if not broadcasts_to(shape[: len(prefix)], prefix):
-            raise RuntimeError(
-                f"indexed destination TensorDict batch size is {prefix} (index={index.key}), which differs from the source "
-                f"batch size {shape}"
-            )
+            raise _unfit(index, shape)
         wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
         value = value.expand(wide)  # type: ignore[union-attr]
     return value[own]

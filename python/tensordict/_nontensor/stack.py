@@ -551,7 +551,7 @@ def _place(rows: Any, dims: int, path: tuple[int, ...]) -> None:
 
 
 def _below(member: Any, node: Any, key: str | None, path: tuple[int, ...]) -> Any:
-    return _linked(member, node, key, path) if member._stacked else member._data
+    return _linked(member.maybe_to_stack(), node, key, path) if member.batch_size else member._data
 
 
 def _link(items: Iterable[Any], node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:

@@ -44,12 +44,23 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
                 below = [entries.get(key) for entries in fields]
                 if None not in below and any([_has_objects(item) for item in below]):
                     joined[key] = value = _join_objects(below, dim, gap is not None)
+                elif None not in below and any(
+                    [isinstance(item, TensorCollection) and -1 in item.batch_size for item in below]
+                ):  # type: ignore[attr-defined]
+                    joined[key] = value = _join_unlike(below, dim, gap is not None)
                 elif None not in below and _alike(below, gap):
                     joined[key] = value = _by_node(below, dim, gap, join, change)
                 if value is None:
                     return None
     node = items[0]
     return node._from_pieces(joined, change)
+
+
+def _join_unlike(nodes: list[Any], dim: int, cat: bool) -> Any:
+    """The join of stacks of which some have members of unlike batch sizes: a stack too; None where it cannot be one."""
+    if not all([isinstance(node, TensorCollection) for node in nodes]):
+        return None
+    return _cat_stacks(nodes, dim) if cat else _stack_stacks(nodes, dim)
 
 
 def _has_objects(item: Any) -> bool:
@@ -245,6 +256,13 @@ def _check_shapes(tree: Tree, columns: list[list[Any]]) -> None:
                 )
 
 
+def _fits_beside(size: Size, other: Size, at: int) -> bool:
+    """Whether batch sizes are equal but in the dimension `at`; the -1 of a stack is found out member by member."""
+    if len(size) != len(other):
+        return False
+    return all([one == two or place == at or -1 in (one, two) for place, (one, two) in enumerate(zip(size, other))])
+
+
 def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     """A tensordict whose leaves are those of `items` one after the other along the batch dimension `dim`.
 
@@ -266,7 +284,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     for place, size in enumerate(found):
         if size == batch_size:
             continue
-        if len(size) != dims or size[:at] != batch_size[:at] or size[at + 1 :] != batch_size[at + 1 :]:
+        if not _fits_beside(size, batch_size, at):
             raise RuntimeError(
                 f"concatenating along dim {at} requires the other batch dimensions to be equal and "
                 "the same number of stacked tensordicts, got "

@@ -118,6 +118,8 @@ def reduce_tree(
 ) -> Any:
     """`function` over the dimensions that `dim` means: of each leaf, or of all leaves together with `reduce`."""
     keep = keepdim is not NO_DEFAULT and bool(keepdim)
+    if reduce and is_whole(dim) and -1 in node.batch_size:  # leaves of unlike shapes, which become one
+        return function(joined(map_leaves(node, torch.flatten), function, 0), **options)
     if reduce or is_whole(dim) or isinstance(dim, str):
         node = solid(node)
     if reduce:
