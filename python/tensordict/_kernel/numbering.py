@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
 
@@ -32,6 +32,11 @@ def no_one_size(size: Sequence[int], dim: int) -> RuntimeError:
         f"the dimension {dim} of the batch size {list(size)} has no one size, since the members of the lazy stack differ in "
         "it, and the operation needs one. Do it for each member, of which unbind() along the stack dimension gives a tuple"
     )
+
+
+def stand_in(size: Sequence[int]) -> Size:
+    """A batch size with a number in the place of each -1."""
+    return Size([2 if count == -1 else count for count in size])
 
 
 def numbers(size: Sequence[int]) -> Tensor:

@@ -8,7 +8,6 @@ of stacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +15,8 @@ from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index, parse
-from tensordict._kernel.numbering import Sources, no_one_size, numbers
-from tensordict._lazy.parted import picked, unravelled
+from tensordict._kernel.numbering import Sources, no_one_size, numbers, stand_in
+from tensordict._lazy.parted import picked
 from tensordict._ops.waist import transform
 
 
@@ -112,10 +111,10 @@ def _member_by_member(node: Any, change: Change) -> Any:
             raise no_one_size(size, size.index(-1))
         return node._like(_each_changed(change, dim, at, [(member, alone) for member in members]), at)
     try:
-        places = Places(node, change, _stand_in(size))
+        places = Places(node, change, stand_in(size))
     except (RuntimeError, IndexError, ValueError) as error:
         raise no_one_size(size, size.index(-1)) from error
-    varying, rest = places.varying(), _stand_in((*size[:dim], *size[dim + 1 :]))
+    varying, rest = places.varying(), stand_in((*size[:dim], *size[dim + 1 :]))
     if len(varying) > 1 or (at is not None and varying not in ([], [at])):
         raise no_one_size(size, size.index(-1))
     at = varying[0] if varying else at
@@ -133,11 +132,6 @@ def _member_by_member(node: Any, change: Change) -> Any:
     else:
         rows = [(member, _select(wide, at, row)) for row, member in enumerate(chosen)]
     return node._like(_each_changed(change, dim, at, rows), at, named)
-
-
-def _stand_in(size: Sequence[int]) -> Size:
-    """A batch size with a number in the place of each -1."""
-    return Size([2 if count == -1 else count for count in size])
 
 
 def _alone(change: Change, dim: int, at: int | None) -> Any:
@@ -165,7 +159,7 @@ def _each_changed(change: Change, dim: int, at: int | None, rows: list[tuple[Any
     for member, leaf in rows:
         size = member.batch_size[: inner.consumed]
         if size not in known:
-            found = leaf(torch.zeros(()).expand(_stand_in(size)))
+            found = leaf(torch.zeros(()).expand(stand_in(size)))
             known[size] = (found if isinstance(found, Tensor) else found[0]).shape
         out.append(
             transform(member, Change(leaf, inner.consumed, known[size], inner.origins, inner.mixes, inner.shares, inner.fills))
@@ -245,7 +239,7 @@ def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:
         return [members[which] if shares else members[which].clone() for which in chosen]
     if not inner.ndim - 1 and not places.fresh:
         size, numbers = members[0].batch_size, inner.tolist()
-        indices = {number: parse(unravelled(number, size[: change.consumed - 1]), size) for number in set(numbers)}
+        indices = {number: parse(_unravelled(number, size[: change.consumed - 1]), size) for number in set(numbers)}
         return [members[which]._index(indices[number]) for number, which in zip(numbers, chosen)]
     if places.view or places.fresh or not places.member.numel():
         wide = _wide(change, dim, len(members))

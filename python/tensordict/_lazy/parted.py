@@ -7,12 +7,14 @@ means for each of them what it means for it alone, as a place counted from the e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.index import Index, parse
+from tensordict._kernel.shapes import broadcast
 
 _WHOLE = slice(None)
 Key = tuple[Any, ...]
@@ -47,15 +49,13 @@ class Parted:
             self._of_tensor(items, place, tensors, count)
 
     def _of_tensor(self, items: list[Any], place: int, tensors: list[int], count: int) -> None:
-        """The parts of an index with a tensor at the stack dimension: each of its numbers goes with one of each other tensor."""
-        try:
-            block = torch.broadcast_tensors(*[items[where] for where in tensors])
-        except RuntimeError:
+        """The parts of an index with a tensor at the stack dimension: each of its numbers goes with one of every other."""
+        block = broadcast([items[where].shape for where in tensors])
+        if block is None:
             shapes = [items[where].shape for where in tensors]
-            raise IndexError(f"shape mismatch: the index tensors of shapes {shapes} do not broadcast") from None
-        columns = {where: column.flatten().tolist() for where, column in zip(tensors, block)}
-        self.at = _place_of_block(items, tensors)
-        self.shape = block[0].shape
+            raise IndexError(f"shape mismatch: the index tensors of shapes {shapes} do not broadcast")
+        columns = {where: items[where].expand(block).flatten().tolist() for where in tensors}
+        self.at, self.shape = _place_of_block(items, tensors), block
         try:
             self.members = [range(count)[number] for number in columns[place]]
         except IndexError:
@@ -67,13 +67,10 @@ class Parted:
                 for row in range(len(self.members))
             ]
 
-    def rows(self) -> Iterator[tuple[Key, int, Key]]:
-        """For each member that is met: its place in the result, its number, and the index within it."""
-        shape, keys = self.shape, self.keys
-        front = (_WHOLE,) * self.at
-        for row, member in enumerate(self.members):
-            own = (*front, *unravelled(row, shape)) if shape else ()
-            yield own, member, keys[row] if isinstance(keys, list) else keys
+    def rows(self) -> Iterator[tuple[int, Key]]:
+        """For each member that is met, in the order of the result, its number and the index within it."""
+        keys = self.keys
+        return zip(self.members, keys if isinstance(keys, list) else repeat(keys))
 
 
 def _items(key: Any) -> list[Any]:
@@ -133,15 +130,6 @@ def _place_of_slice(items: list[Any], place: int, tensors: list[int]) -> int:
     return before + max([items[where].ndim for where in tensors])
 
 
-def unravelled(number: int, size: Size) -> Key:
-    """The place along each dimension of the element with this number."""
-    at: list[int] = []
-    for count in reversed(size):
-        number, place = divmod(number, count)
-        at.insert(0, place)
-    return tuple(at)
-
-
 def finder(members: list[Any]) -> Callable[[int, Key], Index | None]:
     """What gives the index within a member for its part of an index: None for all of it. One parse for each batch size."""
     known: dict[tuple[int, Size], Index] = {}
@@ -168,7 +156,7 @@ def picked(node: Any, index: Index) -> Any:
         own = find(member, key)
         return members[member] if own is None else members[member]._index(own)
 
-    found = [part(member, key) for _, member, key in parted.rows()]
+    found = [part(member, key) for member, key in parted.rows()]
     at, shape = parted.at, parted.shape
     if not shape:
         return found[0]

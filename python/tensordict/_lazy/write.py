@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.index import Index, parse
-from tensordict._kernel.numbering import Sources
+from tensordict._kernel.numbering import Sources, stand_in
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
 from tensordict._lazy.parted import Parted, finder
@@ -25,16 +26,14 @@ class Dealt(list[Any]):
 
 def pieces_of(node: Any, value: Any) -> list[Any]:
     """What of `value` belongs to each member: slices along the stack dimension, or a number for all of them."""
-    if type(value) is Dealt:
-        return value
-    dim, count = node.stack_dim, len(node.tensordicts)
+    count = len(node.tensordicts)
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         columns = {key: pieces_of(node, entry) for key, entry in value.items()}
         return [{key: column[place] for key, column in columns.items()} for place in range(count)]
     if isinstance(value, TensorCollection):
-        if value._is_non_tensor and not value._stacked and (-1 in value.batch_size or value.ndim <= dim):  # type: ignore[attr-defined]
-            return [value._at(member.batch_size) for member in node.tensordicts]  # type: ignore[attr-defined]
-        return list(value.unbind(dim))  # type: ignore[attr-defined]
+        return _of_node(node, value)
+    if type(value) is Dealt:
+        return value
     if isinstance(value, (list, tuple)):
         found = _of_sequence(node, value)
         if type(found) is list:
@@ -45,12 +44,17 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
             value = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
             return [value] * count
-    if is_unbatched(value):
-        size = node.batch_size
-        if -1 in size:
-            return [value._with_batch(member.batch_size) for member in node.tensordicts]
-        return [value._with_batch(Size((*size[:dim], *size[dim + 1 :])))] * count
-    return _slices(node, value)
+    return (
+        [value._with_batch(member.batch_size) for member in node.tensordicts] if is_unbatched(value) else _slices(node, value)
+    )
+
+
+def _of_node(node: Any, value: Any) -> list[Any]:
+    """The slices of a tensordict; or of the holder of one object for the whole batch, a holder for each member."""
+    dim = node.stack_dim
+    if value._is_non_tensor and not value._stacked and (-1 in value.batch_size or value.ndim <= dim):
+        return [value._at(member.batch_size) for member in node.tensordicts]
+    return list(value.unbind(dim))
 
 
 def _slices(node: Any, value: Any) -> list[Any]:
@@ -98,26 +102,37 @@ def _is_view(key: Any) -> bool:
 def _parted_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
     members = node.tensordicts
     parted = Parted(index, node.stack_dim, len(members))
-    find, rows = finder(members), parted.rows()
-    if type(parted.keys) is tuple:  # of several elements for one member, the last stays
-        rows = iter({member: (own, member, key) for own, member, key in rows}.values())
-    for own, member, key in rows:
-        yield members[member], _row_of(value, own, index), find(member, key)
+    find = finder(members)
+    rows: Iterable[Any] = zip(parted.rows(), _dealt_rows(value, parted, index))
+    if type(parted.keys) is tuple and len(set(parted.members)) < len(parted.members):
+        rows = {member: ((member, key), row) for (member, key), row in rows}.values()  # the last for each stays
+    for (number, key), row in rows:
+        member, own = members[number], find(number, key)
+        if isinstance(row, TensorCollection) and len(row.batch_size) < len(index.prefix) - len(parted.shape):  # type: ignore[attr-defined]
+            wanted = member.batch_size if own is None else own.shape(member.batch_size)
+            row = row if -1 in wanted else row.expand(wanted)  # type: ignore[attr-defined]
+        if own is not None and own.copies:
+            own.leaf(torch.zeros(()).expand(stand_in(member.batch_size)))  # raises where a number is out of bounds
+        yield member, row, own
 
 
-def _row_of(value: Any, own: tuple[Any, ...], index: Index) -> Any:
-    """What of `value` is for the member at the place `own` of the result of `index`, of which not all sizes may be known."""
-    if not own or not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
-        return value
+def _dealt_rows(value: Any, parted: Parted, index: Index) -> Iterable[Any]:
+    """What of `value` is for each member that an index meets, whose result may have sizes that are not known."""
+    if not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
+        return repeat(value)
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
-        return {key: _row_of(entry, own, index) for key, entry in value.items()}
-    prefix, shape = index.prefix, value.shape  # type: ignore[union-attr]
-    missing = max(len(prefix) - len(shape), 0)
-    sizes = prefix[missing:]
-    if not all([size in (1, wanted) or -1 in (size, wanted) for size, wanted in zip(shape, sizes)]):
-        raise _unfit(index, shape)
-    key = tuple([0 if shape[at] == 1 and type(item) is int else item for at, item in enumerate(own[missing:])])
-    return value[key] if key else value
+        columns = [_dealt_rows(entry, parted, index) for entry in value.values()]
+        return (dict(zip(value, row)) for row in zip(*columns)) if columns else repeat({})
+    prefix, sizes = index.prefix, tuple(value.shape)  # type: ignore[union-attr]
+    missing = max(len(prefix) - len(sizes), 0)
+    if not all([size in (1, wanted) or -1 in (size, wanted) for size, wanted in zip(sizes, prefix[missing:])]):
+        raise _unfit(index, sizes)
+    rows: list[Any] = [value]
+    at = max(parted.at - missing, 0)
+    for count in parted.shape[max(missing - parted.at, 0) :]:
+        cut = [row.unbind(at) for row in rows]
+        rows = [part for parts in cut for part in (parts if len(parts) == count else parts * count)]
+    return rows * (len(parted.members) // max(len(rows), 1))
 
 
 def _unfit(index: Index, shape: Any) -> RuntimeError:
@@ -130,7 +145,12 @@ def _unfit(index: Index, shape: Any) -> RuntimeError:
 def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans writes into the rows at `index`: each member gets the elements that lie in it."""
     for member, rows, key in parts_at(node, index, value):
-        if key is None and isinstance(rows, (TensorCollection, Mapping)) and not member._is_non_tensor:
+        if (
+            key is None
+            and isinstance(rows, TensorCollection)
+            and rows.batch_size == member.batch_size  # type: ignore[attr-defined]
+            and not member._is_non_tensor
+        ):
             plan_update(member, rows, plan)
             continue
         if key is None:

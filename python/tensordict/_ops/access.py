@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, through_leaf
+from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, missing_key, through_leaf
 from tensordict._kernel.index import parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
@@ -225,6 +225,11 @@ class AccessOps(Waist):
             RuntimeError: `value` does not fit the rows.
         """
         holder, last = holder_of(self, path_of(key))
+        if holder._stacked and -1 in holder.batch_size:  # the entries of its members are no one tensor
+            if last not in holder._fields():
+                raise missing_key(last, type(holder).__name__, holder._fields())
+            holder._assign(parse(index, holder.batch_size), {last: value})
+            return self
         target = holder._get_str(last)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
             ObjectEntry(holder, last).put(parse(index, target.batch_size), value)  # type: ignore[attr-defined]

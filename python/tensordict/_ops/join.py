@@ -42,25 +42,22 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
         for key, value in joined.items():
             if value is None:
                 below = [entries.get(key) for entries in fields]
-                if None not in below and any([_has_objects(item) for item in below]):
-                    joined[key] = value = _join_objects(below, dim, gap is not None)
-                elif None not in below and any(
-                    [isinstance(item, TensorCollection) and -1 in item.batch_size for item in below]
-                ):  # type: ignore[attr-defined]
-                    joined[key] = value = _join_unlike(below, dim, gap is not None)
-                elif None not in below and _alike(below, gap):
-                    joined[key] = value = _by_node(below, dim, gap, join, change)
+                joined[key] = value = None if None in below else _node_of(below, dim, gap, join, change)
                 if value is None:
                     return None
     node = items[0]
     return node._from_pieces(joined, change)
 
 
-def _join_unlike(nodes: list[Any], dim: int, cat: bool) -> Any:
-    """The join of stacks of which some have members of unlike batch sizes: a stack too; None where it cannot be one."""
+def _node_of(nodes: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
+    """The join of the nodes under one key, or None where not all are nodes, or they cannot be joined so."""
+    if any([_has_objects(node) for node in nodes]):
+        return _join_objects(nodes, dim, gap is not None)
     if not all([isinstance(node, TensorCollection) for node in nodes]):
         return None
-    return _cat_stacks(nodes, dim) if cat else _stack_stacks(nodes, dim)
+    if any([-1 in node.batch_size for node in nodes]):  # their members are unlike: they stay stacks
+        return _stack_stacks(nodes, dim) if gap is None else _cat_stacks(nodes, dim)
+    return _by_node(nodes, dim, gap, join, change) if _alike(nodes, gap) else None
 
 
 def _has_objects(item: Any) -> bool:

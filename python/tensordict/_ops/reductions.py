@@ -118,10 +118,14 @@ def reduce_tree(
 ) -> Any:
     """`function` over the dimensions that `dim` means: of each leaf, or of all leaves together with `reduce`."""
     keep = keepdim is not NO_DEFAULT and bool(keepdim)
-    if reduce and is_whole(dim) and -1 in node.batch_size:  # leaves of unlike shapes, which become one
-        return function(joined(map_leaves(node, torch.flatten), function, 0), **options)
     if reduce or is_whole(dim) or isinstance(dim, str):
-        node = solid(node)
+        try:
+            node = solid(node)
+        except RuntimeError:
+            if not (reduce and is_whole(dim)):
+                raise
+            # leaves of unlike shapes, all of which become one
+            return function(joined(map_leaves(node, torch.flatten), function, 0), **options)
     if reduce:
         return _over_leaves(node, function, dim, keep, options)
     if is_whole(dim):
