@@ -114,7 +114,8 @@ def _member_by_member(node: Any, change: Change) -> Any:
         places = Places(node, change, stand_in(size))
     except (RuntimeError, IndexError, ValueError) as error:
         raise no_one_size(size, size.index(-1)) from error
-    varying, rest = places.varying(), stand_in((*size[:dim], *size[dim + 1 :]))
+    varying = [at] if places.fresh and at is not None else places.varying()
+    rest = stand_in((*size[:dim], *size[dim + 1 :]))
     if len(varying) > 1 or (at is not None and varying not in ([], [at])):
         raise no_one_size(size, size.index(-1))
     at = varying[0] if varying else at
