@@ -250,6 +250,7 @@ def test_rows_at_an_index_of_the_methods() -> None:
     assert values(stack) == [[0, 5, 6], [6]]
     stack.update_at_({"r": 1}, 1)
     assert values(stack) == [[0, 5, 6], [1]]
+    assert stack.get_at("r", (0, 1)) == 5
     with pytest.raises(KeyError):
         stack.set_at_("gone", 1, 0)
 
@@ -380,6 +381,41 @@ def test_stacks_of_objects() -> None:
     assert deep.tolist() == [[["a", "b"], ["c"]], [["d"], ["e"]]]
     rows = lazy_stack([Step(r=torch.zeros(()), tag=text, batch_size=[]) for text in "ab"])
     assert len(lazy_stack([rows, rows[:1]]).tolist()) == 2
+
+
+def test_writes_into_stacks_of_objects() -> None:
+    stack = lazy_stack([NonTensorStack("a", "b"), NonTensorStack("c")])
+    stack[0, 1] = "x"
+    assert stack.tolist() == [["a", "x"], ["c"]]
+    stack[:, 0] = ["y", "z"]
+    assert stack.tolist() == [["y", "x"], ["z"]]
+    stack[0] = ["p", "q"]
+    assert stack.tolist() == [["p", "q"], ["z"]]
+    stack.update(lazy_stack([NonTensorStack("1", "2"), NonTensorStack("3")]))
+    assert stack.tolist() == [["1", "2"], ["3"]]
+    stack.update([["4", "5"], ["6"]])
+    assert stack.tolist() == [["4", "5"], ["6"]]
+    with pytest.raises(RuntimeError):
+        stack[:] = lazy_stack([NonTensorStack("1", "2"), NonTensorStack("3", "4", "5")])
+    assert stack.tolist() == [["4", "5"], ["6"]]
+    stack.update("all")
+    assert stack.data == "all"
+
+
+def test_writes_into_held_stacks_of_objects(tmp_path: Path) -> None:
+    td = TensorDict({"s": lazy_stack([NonTensorStack("a", "b"), NonTensorStack("c")])}, [2])
+    td["s"][0][1] = "x"
+    assert td["s"] == [["a", "x"], ["c"]]
+    td[1] = TensorDict({"s": NonTensorStack("y")}, [])
+    assert td["s"] == [["a", "x"], ["y"]]
+    td[:] = td[[0, 1]].clone()
+    td.update_({"s": [["p", "q"], ["r"]]})
+    assert td["s"] == [["p", "q"], ["r"]]
+    td.memmap_(tmp_path)
+    td["s"][0][0] = "z"
+    assert TensorDict.load_memmap(tmp_path)["s"] == [["z", "q"], ["r"]]
+    with pytest.raises(RuntimeError, match="has no one size"):
+        td == td  # noqa: B015
 
 
 # Entries.

@@ -99,6 +99,8 @@ class AccessOps(Waist):
         """
         index = kwargs.pop("index") if "index" in kwargs else kwargs.pop("idx") if "idx" in kwargs else args[0]
         rest = args[1:] if args else ()
+        if self._stacked and -1 in self.batch_size:  # its entries are no tensors as a whole, those of its rows may be
+            return self[index].get(key, *rest, **kwargs)  # type: ignore[index]
         value = self.get(key, *rest, **kwargs)
         default = rest[0] if rest else kwargs.get("default")
         return default if value is default else value[index]
