@@ -179,14 +179,20 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _outline(self) -> Iterable[tuple[str, Any]]:
         now = self._snapshot()
-        return [(key, now._peek(key)) for key in now._shared_keys()]
+        deep = any([member._stacked for member in now.tensordicts])
+        return [(key, now._peek(key, deep)) for key in now._shared_keys()]
 
-    def _peek(self, key: str) -> Any:
-        """What stands for the entry `key` where its class and shape are asked for, without a copy."""
-        values = self._column(key, True)
+    def _peek(self, key: str, deep: bool = True) -> Any:
+        """What stands for the entry `key` where its class and shape are asked for, without a copy.
+
+        Args:
+            key: of an entry.
+            deep: whether a member may be a stack, of whose entries copies would be read.
+        """
+        values = self._column(key, deep)
         if isinstance(values[0], TensorCollection):
             return self._nodes(key, values)
-        if any([type(value) is Unlike for value in values]):
+        if deep and any([type(value) is Unlike for value in values]):
             return unlike(values, self.stack_dim)
         if ragged.has_ragged(values):
             return ragged.stack(values, self.stack_dim)
