@@ -335,6 +335,21 @@ def test_objects_in_nested_nodes() -> None:
     assert deep.get("tag").tolist() == [[["d"] * 3, ["d"]], [["d"] * 2, ["d"] * 2]]
 
 
+def test_lists_are_dealt_among_the_rows_of_an_index() -> None:
+    for lengths in ((3, 1), (2, 2)):
+        stack = episodes(*lengths)
+        stack["tag"] = "a"
+        stack[:, 0] = {"tag": ["p", "q"], "r": [5, 6]}
+        assert [part.get("tag").tolist() for part in stack] == [["p", *"a" * (lengths[0] - 1)], ["q", *"a" * (lengths[1] - 1)]]
+        assert [part["r"][0].item() for part in stack] == [5, 6]
+        stack[:] = {"tag": ["u", "v"]}
+        assert stack.get("tag").tolist() == [["u"] * lengths[0], ["v"] * lengths[1]]
+    stack = episodes(2, 2)
+    for index in (slice(None), [0, 1]):
+        stack[index] = {"r": [[1, 2], [3, 4]]}
+        assert values(stack) == [[1, 2], [3, 4]]
+
+
 def test_objects_on_disk(tmp_path: Path) -> None:
     stack = episodes(3, 1)
     stack["tag"] = "run1"
@@ -444,6 +459,13 @@ def test_entries_of_features() -> None:
     assert values(stack) == [[4, 5, 6], [7]]
     stack.update({"r": [torch.tensor([1, 2, 3]), torch.tensor([4])]})
     assert values(stack) == [[1, 2, 3], [4]]
+    stack.set("r", [torch.tensor([1, 1, 1]), torch.tensor([5])], inplace=True)
+    stack.update({"r": [torch.tensor([1, 2, 3]), torch.tensor([4])]}, inplace=True)
+    with pytest.raises(RuntimeError):
+        stack.set("r", [torch.tensor([7, 7, 7]), torch.tensor([5, 6])], inplace=True)
+    assert values(stack) == [[1, 2, 3], [4]]
+    stack.create_nested("new")
+    assert [part["new"].batch_size for part in stack] == [torch.Size([3]), torch.Size([1])]
     stack["copy"] = stack.select("r")
     assert values(stack["copy"]) == [[1, 2, 3], [4]]
 

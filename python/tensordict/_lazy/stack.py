@@ -272,6 +272,10 @@ class LazyStackedTensorDict(TensorDictBase):
         """What of `value` is to be stored in each member, which knows its own batch size, as it stores it."""
         return Dealt([coerce(member, key, piece, non_blocking) for member, piece in self._dealt(value)])
 
+    def _deal_into(self, key: str, value: Any, non_blocking: bool = False) -> Dealt:
+        """What of `value` is to be written into the entry of each member, in a form that fits it."""
+        return Dealt([member._plan_set((key,), piece, True, non_blocking)[2] for member, piece in self._dealt(value)])
+
     def _below(self) -> Any:
         below = super()._below()
         if -1 not in below.batch_size:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Size, Tensor
 
@@ -118,6 +119,8 @@ def _parted_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, 
 
 def _dealt_rows(value: Any, parted: Parted, index: Index) -> Iterable[Any]:
     """What of `value` is for each member that an index meets, whose result may have sizes that are not known."""
+    if isinstance(value, (list, np.ndarray)) and parted.shape:
+        value = _as_batch(value, len(index.prefix))
     if not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
         return repeat(value)
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
@@ -133,6 +136,19 @@ def _dealt_rows(value: Any, parted: Parted, index: Index) -> Iterable[Any]:
         cut = [row.unbind(at) for row in rows]
         rows = [part for parts in cut for part in (parts if len(parts) == count else parts * count)]
     return rows * (len(parted.members) // max(len(rows), 1))
+
+
+def _as_batch(value: Any, dims: int) -> Any:
+    """A list or array as a tensor, or as a stack of objects with as many dimensions as the rows that it is written into."""
+    try:
+        return (
+            torch.stack(value) if isinstance(value, list) and value and isinstance(value[0], Tensor) else torch.as_tensor(value)
+        )
+    except (TypeError, ValueError, RuntimeError):
+        made = object_stack(list(value))
+    while made.ndim < dims:
+        made = made.unsqueeze(-1)
+    return made
 
 
 def _unfit(index: Index, shape: Any) -> RuntimeError:
@@ -178,6 +194,8 @@ def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
 
 def _rows_of(value: Any, own: Any, index: Index) -> Any:
     """The rows of `value` at places of the result of `index`."""
+    if isinstance(value, (list, np.ndarray)) and own is not None:
+        value = _as_batch(value, len(index.prefix))
     if own is None or not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
         return value
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):

@@ -157,6 +157,8 @@ class AccessOps(Waist):
             node = below
         last = path[-1]
         if inplace and last in node._fields():
+            if node._stacked and -1 in node.batch_size:
+                return node, last, node._deal_into(last, item, non_blocking), True
             target = node._get_str(last)
             return node, last, _fitting(node, last, target, item), True
         if not ignore_lock:
