@@ -2,6 +2,9 @@
 
 An index consumes leading batch dimensions. `parse` turns it into the object that is applied to each leaf, the batch size
 that results, and where each resulting dimension comes from; nodes and leaves below need no parsing of their own.
+
+A size of -1 is that of a dimension in which the members of a lazy stack differ. What an index asks of it, each member checks
+against its own size, when the stack parts the index (`_lazy/parted.py`).
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ def parse(index: Any, batch_size: Size) -> Index:
         return _parse_int(index, batch_size, dims)
     if kind is slice and dims:
         size = len(range(batch_size[0])[index]) if _plain_slice(index) else _slice_length(index, batch_size[0])
+        if not size and batch_size[0] == -1:
+            size = -1
         return Index(index, VIEW, dims, Size((size, *batch_size[1:])), range(dims))
     if isinstance(index, Tensor):
         return _parse_tensor(index, batch_size, dims)
@@ -99,7 +104,7 @@ def _parse_int(index: int, batch_size: Size, dims: int) -> Index:
     if not dims:
         raise _no_batch(index)
     size = batch_size[0]
-    if not -size <= index < size:
+    if not -size <= index < size and size != -1:
         raise IndexError(f"index {index} is out of bounds for dimension 0 with size {size}")
     return Index(index, VIEW, dims, Size(batch_size[1:]), range(1, dims))
 
@@ -116,7 +121,7 @@ def _plain_slice(index: slice) -> bool:
 def _slice_length(index: slice, size: int) -> int:
     if not _plain_slice(index):
         raise ValueError(f"step must be greater than zero, got the slice {index}")
-    return len(range(size)[index])
+    return len(range(size)[index]) if size != -1 else -1
 
 
 def _parse_tensor(index: Tensor, batch_size: Size, dims: int) -> Index:
@@ -217,7 +222,7 @@ class _Shape:
             self._advance(Size((int(item),)), 0)
         elif isinstance(item, int):
             size = self.batch_size[self.at]
-            if not -size <= item < size:
+            if not -size <= item < size and size != -1:
                 raise IndexError(f"index {item} is out of bounds for dimension {self.at} with size {size}")
             self.at += 1
         elif isinstance(item, slice):

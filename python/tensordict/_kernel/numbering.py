@@ -10,13 +10,39 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
 
 
+def known(size: Sequence[int], dim: int) -> int:
+    """The size of the dimension `dim` of a batch.
+
+    Raises:
+        RuntimeError: it has no one size: the members of a lazy stack differ in it.
+    """
+    if size[dim] == -1:
+        raise no_one_size(size, dim)
+    return size[dim]
+
+
+def no_one_size(size: Sequence[int], dim: int) -> RuntimeError:
+    """The error for what needs the size of a dimension in which the members of a lazy stack differ."""
+    return RuntimeError(
+        f"the dimension {dim} of the batch size {list(size)} has no one size, since the members of the lazy stack differ in "
+        "it, and the operation needs one. Do it for each member, of which unbind() along the stack dimension gives a tuple"
+    )
+
+
+def stand_in(size: Sequence[int]) -> Size:
+    """A batch size with a number in the place of each -1."""
+    return Size([2 if count == -1 else count for count in size])
+
+
 def numbers(size: Sequence[int]) -> Tensor:
     """The number of each element of a batch of the shape `size`."""
+    if -1 in size:
+        raise no_one_size(size, list(size).index(-1))
     return torch.arange(math.prod(size)).view(tuple(size))
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.index import parse
-from tensordict._kernel.numbering import Sources
+from tensordict._kernel.index import Index, parse
+from tensordict._kernel.numbering import Sources, no_one_size, numbers, stand_in
+from tensordict._lazy.parted import picked
 from tensordict._ops.waist import transform
 
 
@@ -31,8 +32,8 @@ class Places:
 
     __slots__ = ("fresh", "inner", "member", "view")
 
-    def __init__(self, node: Any, change: Change) -> None:
-        found = Sources(change, node.batch_size[: change.consumed])
+    def __init__(self, node: Any, change: Change, size: Size | None = None) -> None:
+        found = Sources(change, node.batch_size[: change.consumed] if size is None else size)
         self.view, self.fresh = found.view, found.fresh
         self.member, self.inner = found.along(node.stack_dim)
 
@@ -60,8 +61,10 @@ def changed(node: Any, change: Change, places: Places | None = None) -> Any:
     if dim >= change.consumed:
         parts = [transform(member, change) for member in members]
         return node._like(parts, dim - change.consumed + len(change.prefix))
-    if not members or -1 in node.batch_size[: change.consumed]:
-        return _unnumbered(node, change)
+    if not members:
+        return node._like((), 0) if not change.prefix else node._empty_like(change)
+    if -1 in node.batch_size[: change.consumed]:
+        return picked(node, change) if isinstance(change, Index) else _member_by_member(node, change)
     if change.mixes is not None:
         return _computed(node, change)
     places = places or Places(node, change)
@@ -82,25 +85,87 @@ def _computed(node: Any, change: Change) -> Any:
     if dim in change.mixes or dim not in change.origins:  # type: ignore[operator]
         return transform(node._dense(True), change)
     at = change.origins.index(dim)
-    leaf = change.leaf
-    sub = _inner_change(change, dim, lambda value: _selected(leaf(value.unsqueeze(dim)), at), at)
+    sub = _inner_change(change, dim, _alone(change, dim, at), at)
     return node._like([transform(member, sub) for member in node.tensordicts], at)
 
 
-def _selected(result: Any, at: int) -> Any:
+def _selected(result: Any, at: Any) -> Any:
     """The only element of a result along `at`; of a pair, such as values and places, those of both."""
     return result.select(at, 0) if isinstance(result, Tensor) else type(result)([part.select(at, 0) for part in result])
 
 
-def _unnumbered(node: Any, change: Change) -> Any:
-    """A change of a stack without members, or with members of unlike batch sizes, whose elements cannot be numbered."""
-    members = node.tensordicts
-    if not members:
-        return node._like((), 0) if not change.prefix else node._empty_like(change)
-    raise RuntimeError(
-        f"the members of the {type(node).__name__} have the batch sizes {[member.batch_size for member in members]}: this "
-        "operation needs members of one batch size"
-    )
+def _member_by_member(node: Any, change: Change) -> Any:
+    """A change of a stack with members of unlike batch sizes, each of which is changed by itself.
+
+    Which of them stand where in the result is learned on a stack of as many members of one size. Where each is treated as if it
+    were the only one, it is changed so; else as if all members were this one.
+
+    Raises:
+        RuntimeError: elements of several members come into one row, or the change needs the size that is not one.
+    """
+    dim, members, size = node.stack_dim, node.tensordicts, node.batch_size[: change.consumed]
+    at = change.origins.index(dim) if dim in change.origins else None
+    alone, wide = _alone(change, dim, at), _wide(change, dim, len(members))
+    if change.mixes is not None:
+        if at is None or dim in change.mixes:
+            raise no_one_size(size, size.index(-1))
+        return node._like(_each_changed(change, dim, at, [(member, alone) for member in members]), at)
+    try:
+        places = Places(node, change, stand_in(size))
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise no_one_size(size, size.index(-1)) from error
+    varying = [at] if places.fresh and at is not None else places.varying()
+    rest = stand_in((*size[:dim], *size[dim + 1 :]))
+    if len(varying) > 1 or (at is not None and varying not in ([], [at])):
+        raise no_one_size(size, size.index(-1))
+    at = varying[0] if varying else at
+    if at is None:
+        member = members[int(places.member.reshape(-1)[0]) if places.member.numel() else 0]
+        return member if places.view and _is_all(places.inner, rest) else _each_changed(change, dim, None, [(member, wide)])[0]
+    chosen = [members[which] for which in places.members(at, len(members))]
+    named, inner = change.origins[at] == dim, places.inner.movedim(at, 0)
+    alike = not places.fresh and torch.equal(inner, inner[:1].expand_as(inner)) and len(inner) > 0
+    if alike and places.view and _is_all(inner[0], rest):
+        return node._like(chosen, at, named)
+    alone = _alone(change, dim, at)
+    if alike and _gives(alone, rest, inner[0]):
+        rows = [(member, alone) for member in chosen]
+    else:
+        rows = [(member, _select(wide, at, row)) for row, member in enumerate(chosen)]
+    return node._like(_each_changed(change, dim, at, rows), at, named)
+
+
+def _alone(change: Change, dim: int, at: int | None) -> Any:
+    """The change of a leaf of a member, as if this were the only one."""
+    leaf = change.leaf
+    return lambda value: _selected(leaf(value.unsqueeze(dim)), at)
+
+
+def _gives(leaf: Any, size: Size, wanted: Tensor) -> bool:
+    """Whether the change of a leaf puts the numbers of its elements where they are wanted."""
+    try:
+        return torch.equal(leaf(numbers(size)), wanted)
+    except (RuntimeError, IndexError):  # it needs the other members
+        return False
+
+
+def _is_all(inner: Tensor, size: Size) -> bool:
+    """Whether elements are all those of a batch in their order."""
+    return inner.shape == size and torch.equal(inner, numbers(size))
+
+
+def _each_changed(change: Change, dim: int, at: int | None, rows: list[tuple[Any, Any]]) -> list[Any]:
+    """What is made of each member by the change of a leaf beside it; the batch size follows from its own."""
+    inner, out, known = _inner_change(change, dim, None, at), [], {}
+    for member, leaf in rows:
+        size = member.batch_size[: inner.consumed]
+        if size not in known:
+            found = leaf(torch.zeros(()).expand(stand_in(size)))
+            known[size] = (found if isinstance(found, Tensor) else found[0]).shape
+        out.append(
+            transform(member, Change(leaf, inner.consumed, known[size], inner.origins, inner.mixes, inner.shares, inner.fills))
+        )
+    return out
 
 
 def _divides(node: Any, change: Change, varying: list[int]) -> bool:
@@ -161,8 +226,7 @@ def _from_one(node: Any, change: Change, places: Places) -> Any:
 
 def _is_whole(inner: Tensor, member: Any, consumed: int) -> bool:
     """Whether elements are all those of a member in their order."""
-    size = member.batch_size[:consumed]
-    return inner.shape == size and torch.equal(inner, torch.arange(inner.numel()).reshape(size))
+    return _is_all(inner, member.batch_size[:consumed])
 
 
 def _rows(node: Any, change: Change, places: Places, at: int) -> list[Any]:

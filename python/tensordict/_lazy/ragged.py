@@ -23,6 +23,11 @@ class Unlike:
         """Whether all entries are in shared memory."""
         return all(value.is_shared() for value in self._values)
 
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
 
 Unlike.__name__ = "Tensor"
 

@@ -15,11 +15,12 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.errors import missing_key
 from tensordict._kernel.index import ROWS, Index, parse
 from tensordict._kernel.native import stack_dicts
+from tensordict._kernel.numbering import known
 from tensordict._kernel.unbatched import first_of, is_unbatched
 from tensordict._lazy.moves import changed
-from tensordict._lazy.ragged import nested_of, padded_of, unlike
-from tensordict._lazy.write import parts_at, pieces_of, plan_assign
-from tensordict._ops.coerce import as_device, as_size
+from tensordict._lazy.ragged import Unlike, nested_of, padded_of, unlike
+from tensordict._lazy.write import Dealt, parts_at, pieces_of, plan_assign
+from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.join import densify, stack_tensordicts
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
@@ -178,13 +179,21 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _outline(self) -> Iterable[tuple[str, Any]]:
         now = self._snapshot()
-        return [(key, now._peek(key)) for key in now._shared_keys()]
+        deep = any([member._stacked for member in now.tensordicts])
+        return [(key, now._peek(key, deep)) for key in now._shared_keys()]
 
-    def _peek(self, key: str) -> Any:
-        """What stands for the entry `key` where its class and shape are asked for, without a copy."""
-        values = self._column(key)
+    def _peek(self, key: str, deep: bool = True) -> Any:
+        """What stands for the entry `key` where its class and shape are asked for, without a copy.
+
+        Args:
+            key: of an entry.
+            deep: whether a member may be a stack, of whose entries copies would be read.
+        """
+        values = self._column(key, deep)
         if isinstance(values[0], TensorCollection):
             return self._nodes(key, values)
+        if deep and any([type(value) is Unlike for value in values]):
+            return unlike(values, self.stack_dim)
         if ragged.has_ragged(values):
             return ragged.stack(values, self.stack_dim)
         if is_unbatched(values[0]):
@@ -195,10 +204,11 @@ class LazyStackedTensorDict(TensorDictBase):
         value = values[0].unsqueeze(self.stack_dim)
         return value.expand(*value.shape[: self.stack_dim], len(values), *value.shape[self.stack_dim + 1 :])
 
-    def _column(self, key: str) -> list[Any]:
-        """The entries `key` of all members."""
+    def _column(self, key: str, peek: bool = False) -> list[Any]:
+        """The entries `key` of all members; to `peek`, what stands for those that reading would copy."""
         try:
-            values = [member._get_str(key) for member in self.tensordicts.copy()]
+            members = self.tensordicts.copy()
+            values = [member._peek(key) if peek and member._stacked else member._get_str(key) for member in members]
         except KeyError:
             values = []
         if not values:
@@ -257,6 +267,22 @@ class LazyStackedTensorDict(TensorDictBase):
         if len(pieces) != len(members):
             raise RuntimeError(f"the stack of {len(members)} tensordicts got a value for {len(pieces)} of them")
         return zip(members, pieces)
+
+    def _deal(self, key: str, value: Any, non_blocking: bool = False) -> Dealt:
+        """What of `value` is to be stored in each member, which knows its own batch size, as it stores it."""
+        return Dealt([coerce(member, key, piece, non_blocking) for member, piece in self._dealt(value)])
+
+    def _deal_into(self, key: str, value: Any, non_blocking: bool = False) -> Dealt:
+        """What of `value` is to be written into the entry of each member, in a form that fits it."""
+        return Dealt([member._plan_set((key,), piece, True, non_blocking)[2] for member, piece in self._dealt(value)])
+
+    def _below(self) -> Any:
+        below = super()._below()
+        if -1 not in below.batch_size:
+            return below
+        return LazyStackedTensorDict._of(
+            [member._below() for member in self.tensordicts.copy()], self.stack_dim, self._td_dim_name
+        )
 
     def _del_str(self, key: str) -> None:
         holders = [member for member in self.tensordicts.copy() if key in member._fields()]
@@ -352,7 +378,7 @@ class LazyStackedTensorDict(TensorDictBase):
         dim, members = self.stack_dim, self.tensordicts.copy()
         own, rest = items[dim] if len(items) > dim else slice(None), (*items[:dim], *items[dim + 1 :])
         chosen: Any = members[own]
-        if isinstance(chosen, list) and not chosen:
+        if isinstance(chosen, list) and not chosen:  # what it is without members is known of those there are
             return changed(self._snapshot(), parse(items, self.batch_size))
         if all([item == _WHOLE for item in rest]):
             return self._like(chosen, dim) if isinstance(chosen, list) else chosen
@@ -560,8 +586,7 @@ class LazyStackedTensorDict(TensorDictBase):
         dim %= dims
         if dim == at:
             return tuple(members)
-        if self.batch_size[dim] == -1:
-            return super().unbind(dim)
+        known(self.batch_size, dim)
         rows = [member.unbind(dim - (dim > at)) for member in members]
         return tuple(self._like(parts, at - (at > dim)) for parts in zip(*rows))
 
@@ -682,10 +707,13 @@ def _check_sizes(node: LazyStackedTensorDict, strict: bool) -> None:
 def _check_member(node: LazyStackedTensorDict, member: Any) -> None:
     if not isinstance(member, TensorCollection):
         raise TypeError(f"Expected new value to be TensorDictBase instance but got {type(member)} instead.")
-    own = node.tensordicts[0].batch_size if node.tensordicts else member.batch_size  # type: ignore[attr-defined]
     if not node.tensordicts:
-        node._empty_size = own
-    if member.batch_size != own:  # type: ignore[attr-defined]
+        node._empty_size = member.batch_size  # type: ignore[attr-defined]
+        return
+    size, dim = node.batch_size, node.stack_dim
+    own = Size((*size[:dim], *size[dim + 1 :]))
+    # members that differ in a dimension take others that do
+    if member.ndim != len(own) or not all([-1 in pair or pair[0] == pair[1] for pair in zip(own, member.batch_size)]):  # type: ignore[attr-defined]
         raise ValueError(
             f"Batch sizes in tensordicts differs: stack has batch_size={own}, new_value has batch_size={member.batch_size}."  # type: ignore[attr-defined]
         )

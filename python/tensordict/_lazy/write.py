@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Size, Tensor
 
 from tensordict._kernel.index import Index, parse
-from tensordict._kernel.numbering import Sources
+from tensordict._kernel.numbering import Sources, stand_in
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._kernel.unbatched import is_unbatched
+from tensordict._lazy.parted import Parted, finder
 from tensordict._ops.update import plan_update
 from tensordict._ops.writes import Writes
 from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
 
 
+class Dealt(list[Any]):
+    """What is to be stored in each member of a stack, checked by it."""
+
+
 def pieces_of(node: Any, value: Any) -> list[Any]:
     """What of `value` belongs to each member: slices along the stack dimension, or a number for all of them."""
-    dim, count = node.stack_dim, len(node.tensordicts)
+    count = len(node.tensordicts)
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         columns = {key: pieces_of(node, entry) for key, entry in value.items()}
         return [{key: column[place] for key, column in columns.items()} for place in range(count)]
     if isinstance(value, TensorCollection):
-        return list(value.unbind(dim))  # type: ignore[attr-defined]
+        return _of_node(node, value)
+    if type(value) is Dealt:
+        return value
     if isinstance(value, (list, tuple)):
         found = _of_sequence(node, value)
         if type(found) is list:
@@ -36,10 +45,17 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
             value = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
             return [value] * count
-    if is_unbatched(value):
-        size = node.batch_size
-        return [value._with_batch(Size((*size[:dim], *size[dim + 1 :])))] * count
-    return _slices(node, value)
+    return (
+        [value._with_batch(member.batch_size) for member in node.tensordicts] if is_unbatched(value) else _slices(node, value)
+    )
+
+
+def _of_node(node: Any, value: Any) -> list[Any]:
+    """The slices of a tensordict; or of the holder of one object for the whole batch, a holder for each member."""
+    dim = node.stack_dim
+    if value._is_non_tensor and not value._stacked and (-1 in value.batch_size or value.ndim <= dim):
+        return [value._at(member.batch_size) for member in node.tensordicts]
+    return list(value.unbind(dim))
 
 
 def _slices(node: Any, value: Any) -> list[Any]:
@@ -62,6 +78,8 @@ def _of_sequence(node: Any, value: Any) -> Any:
     except (TypeError, ValueError, RuntimeError):
         if not isinstance(value, list):
             return [value] * count  # one object for all
+        if not dim and len(value) == count and (-1 in node.batch_size or any([isinstance(item, Tensor) for item in value])):
+            return value  # each item is for a member, which knows its own size
         stack = object_stack(value)
         if stack.batch_size[: dim + 1] != node.batch_size[: dim + 1]:
             raise
@@ -70,14 +88,85 @@ def _of_sequence(node: Any, value: Any) -> Any:
 
 def parts_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
     """The members that `index` meets, each with the elements of `value` that lie in it and the rows of it, None for all."""
+    if -1 in node.batch_size[: index.consumed] or _is_view(index.key):
+        yield from _parted_at(node, index, value)
+        return
     for place, key, own in _targets(node, index):
         yield node.tensordicts[place], _rows_of(value, own, index), key
+
+
+def _is_view(key: Any) -> bool:
+    """Whether an index is made of integers and slices alone: then the members it meets are known without their elements."""
+    return all([type(item) is int or type(item) is slice for item in (key if type(key) is tuple else (key,))])
+
+
+def _parted_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, Index | None]]:
+    members = node.tensordicts
+    parted = Parted(index, node.stack_dim, len(members))
+    find = finder(members)
+    rows: Iterable[Any] = zip(parted.rows(), _dealt_rows(value, parted, index))
+    if type(parted.keys) is tuple and len(set(parted.members)) < len(parted.members):
+        rows = {member: ((member, key), row) for (member, key), row in rows}.values()  # the last for each stays
+    for (number, key), row in rows:
+        member, own = members[number], find(number, key)
+        if isinstance(row, TensorCollection) and len(row.batch_size) < len(index.prefix) - len(parted.shape):  # type: ignore[attr-defined]
+            wanted = member.batch_size if own is None else own.shape(member.batch_size)
+            row = row if -1 in wanted else row.expand(wanted)  # type: ignore[attr-defined]
+        if own is not None and own.copies:
+            own.leaf(torch.zeros(()).expand(stand_in(member.batch_size)))  # raises where a number is out of bounds
+        yield member, row, own
+
+
+def _dealt_rows(value: Any, parted: Parted, index: Index) -> Iterable[Any]:
+    """What of `value` is for each member that an index meets, whose result may have sizes that are not known."""
+    if isinstance(value, (list, np.ndarray)) and parted.shape:
+        value = _as_batch(value, len(index.prefix))
+    if not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
+        return repeat(value)
+    if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
+        columns = [_dealt_rows(entry, parted, index) for entry in value.values()]
+        return (dict(zip(value, row)) for row in zip(*columns)) if columns else repeat({})
+    prefix, sizes = index.prefix, tuple(value.shape)  # type: ignore[union-attr]
+    missing = max(len(prefix) - len(sizes), 0)
+    if not all([size in (1, wanted) or -1 in (size, wanted) for size, wanted in zip(sizes, prefix[missing:])]):
+        raise _unfit(index, sizes)
+    rows: list[Any] = [value]
+    at = max(parted.at - missing, 0)
+    for count in parted.shape[max(missing - parted.at, 0) :]:
+        cut = [row.unbind(at) for row in rows]
+        rows = [part for parts in cut for part in (parts if len(parts) == count else parts * count)]
+    return rows * (len(parted.members) // max(len(rows), 1))
+
+
+def _as_batch(value: Any, dims: int) -> Any:
+    """A list or array as a tensor, or as a stack of objects with as many dimensions as the rows that it is written into."""
+    try:
+        return (
+            torch.stack(value) if isinstance(value, list) and value and isinstance(value[0], Tensor) else torch.as_tensor(value)
+        )
+    except (TypeError, ValueError, RuntimeError):
+        made = object_stack(list(value))
+    while made.ndim < dims:
+        made = made.unsqueeze(-1)
+    return made
+
+
+def _unfit(index: Index, shape: Any) -> RuntimeError:
+    return RuntimeError(
+        f"indexed destination TensorDict batch size is {index.prefix} (index={index.key}), which differs from the source "
+        f"batch size {shape}"
+    )
 
 
 def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans writes into the rows at `index`: each member gets the elements that lie in it."""
     for member, rows, key in parts_at(node, index, value):
-        if key is None and isinstance(rows, (TensorCollection, Mapping)) and not member._is_non_tensor:
+        if (
+            key is None
+            and isinstance(rows, TensorCollection)
+            and rows.batch_size == member.batch_size  # type: ignore[attr-defined]
+            and not member._is_non_tensor
+        ):
             plan_update(member, rows, plan)
             continue
         if key is None:
@@ -89,8 +178,6 @@ def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
 def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
     """For each member that `index` meets: its place, the index within it (None for all of it), the index of the rows."""
     dim, size = node.stack_dim, node.batch_size
-    if not dim and type(index.key) is int:
-        return [(index.key % size[0], None, None)]
     member, inner = Sources(index, size).along(dim)
     out: list[tuple[int, Index | None, Any]] = []
     rest = Size((*size[:dim], *size[dim + 1 :]))
@@ -107,6 +194,8 @@ def _targets(node: Any, index: Index) -> list[tuple[int, Index | None, Any]]:
 
 def _rows_of(value: Any, own: Any, index: Index) -> Any:
     """The rows of `value` at places of the result of `index`."""
+    if isinstance(value, (list, np.ndarray)) and own is not None:
+        value = _as_batch(value, len(index.prefix))
     if own is None or not (isinstance(value, (TensorCollection, Mapping)) or (isinstance(value, Tensor) and value.ndim)):
         return value
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
@@ -115,10 +204,7 @@ def _rows_of(value: Any, own: Any, index: Index) -> Any:
     shape: Any = value.shape  # type: ignore[union-attr]
     if shape[: len(prefix)] != prefix:
         if not broadcasts_to(shape[: len(prefix)], prefix):
-            raise RuntimeError(
-                f"indexed destination TensorDict batch size is {prefix} (index={index.key}), which differs from the source "
-                f"batch size {shape}"
-            )
+            raise _unfit(index, shape)
         wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
         value = value.expand(wide)  # type: ignore[union-attr]
     return value[own]

@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._kernel.numbering import Sources
+from tensordict._kernel.numbering import Sources, no_one_size
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
 from tensordict._nontensor.values import copied, holders, interchangeable, nested, rebuilt, same, sources
@@ -562,6 +562,8 @@ def compared(node: Any, other: Any, function: Callable[..., Any]) -> Any:
     test = _TESTS.get(function)
     if test is None or not _is_objects(other):
         return node
+    if -1 in node.batch_size:
+        raise no_one_size(node.batch_size, list(node.batch_size).index(-1))
     if node.batch_size != other.batch_size:
         raise RuntimeError(f"the batch sizes {node.batch_size} and {other.batch_size} of the objects to compare differ")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -197,6 +198,9 @@ class NonTensorStack(LazyStackedTensorDict):
         return self._transform(index)
 
     def _assign(self, index: Index, value: Any) -> None:
+        if -1 in self.batch_size:
+            self._put_parts(index, value)
+            return
         self._put(sources(index, self.batch_size), self._check_objects(value, index.shape(self.batch_size)))
 
     def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
@@ -204,13 +208,25 @@ class NonTensorStack(LazyStackedTensorDict):
 
     def _check_objects(self, value: Any, size: Size, rows: bool = False) -> list[Any]:
         check_own_file(self)
-        return objects_for(value, size)
+        return [] if -1 in size else objects_for(value, size)
 
     def _put(self, places: list[int], values: list[Any]) -> None:
         """Puts objects in the elements with these numbers, and all back if they cannot be written to the file."""
-        put_back = self._kept() if self.is_memmap() else None
+        self._run(partial(write, self, places, values))
+
+    def _put_parts(self, index: Index, value: Any) -> None:
+        """Puts objects in the rows at an index where the members have unlike sizes."""
+        check_own_file(self)
+        if isinstance(value, list) and index.prefix:
+            value = NonTensorStack.from_list(value)
+            while value.ndim < len(index.prefix):
+                value = value.unsqueeze(-1)
+        self._run(partial(write_parts, self, index, value))
+
+    def _run(self, put: Callable[[], None]) -> None:
+        put_back = self._kept() if self.is_memmap() or -1 in self.batch_size else None
         try:
-            write(self, places, values)
+            put()
             self._resave()
         except BaseException:
             if put_back is not None:
@@ -236,7 +252,10 @@ class NonTensorStack(LazyStackedTensorDict):
     def _taking(self, value: Any) -> Any:
         """This stack with other objects for all elements."""
         size = self.batch_size
-        self._put(list(range(math.prod(size))), self._check_objects(value, size))
+        if -1 in size:
+            self._put_parts(parse(slice(None), size), value)
+        else:
+            self._put(list(range(math.prod(size))), self._check_objects(value, size))
         return self
 
     def _take_file(self, other: Any) -> None:
@@ -512,19 +531,37 @@ def write(node: Any, places: list[int], values: list[Any]) -> None:
         numbers, objects = parts.setdefault(at, ([], []))
         numbers.append(row * below + rest)
         objects.append(value)
-    members = node.tensordicts
     for at, (numbers, objects) in parts.items():
-        member = members[at]
-        if not member._stacked:
-            whole = len(set(numbers)) == math.prod(member.batch_size)
-            if whole and all([item is objects[0] for item in objects[1:]]):
-                member._hold(objects[0])
-                continue
-            lock = member.is_locked
-            member = members[at] = member.maybe_to_stack()
-            if lock:
-                member.lock_()
-        write(member, numbers, objects)
+        _write_member(node, at, numbers, objects)
+
+
+def write_parts(node: Any, index: Index, value: Any) -> None:
+    """Puts objects in the rows at an index of a stack whose members have unlike sizes: each takes what is for it."""
+    members = node.tensordicts.copy()
+    for member, rows, own in node._parts_at(index, value):
+        size = member.batch_size
+        if -1 in size:
+            write_parts(member, parse(slice(None), size) if own is None else own, rows)
+            continue
+        numbers = list(range(math.prod(size))) if own is None else sources(own, size)
+        objects = objects_for(rows, size if own is None else own.shape(size))
+        if not numbers:
+            continue
+        _write_member(node, next(at for at, item in enumerate(members) if item is member), numbers, objects)
+
+
+def _write_member(node: Any, at: int, numbers: list[int], objects: list[Any]) -> None:
+    member = node.tensordicts[at]
+    if not member._stacked:
+        whole = len(set(numbers)) == math.prod(member.batch_size)
+        if whole and all([item is objects[0] for item in objects[1:]]):
+            member._hold(objects[0])
+            return
+        lock = member.is_locked
+        member = node.tensordicts[at] = member.maybe_to_stack()
+        if lock:
+            member.lock_()
+    write(member, numbers, objects)
 
 
 class _Place:
@@ -568,7 +605,7 @@ def _place(rows: Any, dims: int, path: tuple[int, ...]) -> None:
 
 
 def _below(member: Any, node: Any, key: str | None, path: tuple[int, ...]) -> Any:
-    return _linked(member, node, key, path) if member._stacked else member._data
+    return _linked(member.maybe_to_stack(), node, key, path) if member.batch_size else member._data
 
 
 def _link(items: Iterable[Any], node: Any, key: str | None, path: tuple[int, ...]) -> LinkedList:

@@ -119,6 +119,8 @@ def holders(node: Any) -> list[Any]:
         return members
     size = node.batch_size
     columns = [holders(member) for member in members]
+    if -1 in size:  # there are no rows across members of unlike sizes: one member comes after the other
+        return [item for column in columns for item in column]
     below = math.prod(size[node.stack_dim + 1 :])
     above = math.prod(size[: node.stack_dim])
     return [item for row in range(above) for column in columns for item in column[row * below : (row + 1) * below]]

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, through_leaf
+from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, missing_key, through_leaf
 from tensordict._kernel.index import parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
@@ -99,6 +99,8 @@ class AccessOps(Waist):
         """
         index = kwargs.pop("index") if "index" in kwargs else kwargs.pop("idx") if "idx" in kwargs else args[0]
         rest = args[1:] if args else ()
+        if self._stacked and -1 in self.batch_size:  # its entries are no tensors as a whole, those of its rows may be
+            return self[index].get(key, *rest, **kwargs)  # type: ignore[index]
         value = self.get(key, *rest, **kwargs)
         default = rest[0] if rest else kwargs.get("default")
         return default if value is default else value[index]
@@ -155,6 +157,8 @@ class AccessOps(Waist):
             node = below
         last = path[-1]
         if inplace and last in node._fields():
+            if node._stacked and -1 in node.batch_size:
+                return node, last, node._deal_into(last, item, non_blocking), True
             target = node._get_str(last)
             return node, last, _fitting(node, last, target, item), True
         if not ignore_lock:
@@ -225,6 +229,11 @@ class AccessOps(Waist):
             RuntimeError: `value` does not fit the rows.
         """
         holder, last = holder_of(self, path_of(key))
+        if holder._stacked and -1 in holder.batch_size:  # the entries of its members are no one tensor
+            if last not in holder._fields():
+                raise missing_key(last, type(holder).__name__, holder._fields())
+            holder._assign(parse(index, holder.batch_size), {last: value})
+            return self
         target = holder._get_str(last)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
             ObjectEntry(holder, last).put(parse(index, target.batch_size), value)  # type: ignore[attr-defined]

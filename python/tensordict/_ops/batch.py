@@ -91,7 +91,10 @@ class BatchOps(Waist):
 
     def numel(self) -> int:
         """Number of elements of the batch; at least 1."""
-        return max(1, self.batch_size.numel())
+        size = self.batch_size
+        if -1 in size:  # of a lazy stack, whose members differ
+            return sum([part.numel() for part in self._parts()])
+        return max(1, size.numel())
 
     def auto_batch_size_(self, batch_dims: int | None = None, keep_compliant_size: bool = False) -> Self:
         """Sets the batch size to the longest that all leaves share, of at most `batch_dims` dimensions; kept without leaves.

@@ -87,6 +87,8 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
 
 def _coerce_object(node: Any, key: str, value: Any, non_blocking: bool) -> Any:
     """The node that holds what cannot become a tensor: one for each element of a list, else one for the batch."""
+    if type(value) is list and node._stacked and -1 in node.batch_size:
+        return node._deal(key, value, non_blocking)
     if type(value) is not list or not LIST_TO_STACK.value:
         return non_tensor(value, node.batch_size, node.device)
     if all([isinstance(item, TensorCollection) and not item._is_non_tensor for item in value]):
@@ -100,6 +102,8 @@ def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scala
     if type(value) is not Tensor and is_unbatched(value):
         value = value._with_batch(batch_size)  # type: ignore[attr-defined]
     elif shape[: len(batch_size)] != batch_size:
+        if value.is_nested and node._stacked and -1 in batch_size:
+            return node._deal(key, value, non_blocking)
         raise batch_mismatch(key, batch_size, shape, scalar)
     device = node.device
     if device is not None and value.device != device:
@@ -110,6 +114,8 @@ def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scala
 def coerce_node(node: Any, value: Any, non_blocking: bool = False, key: str = "") -> Any:
     """A node as it is stored below `node`: itself where batch size, device and names fit, else a copy that shares leaves."""
     batch_size = node.batch_size
+    if -1 in batch_size and node._stacked:
+        return node._deal(key, value, non_blocking)
     if value.batch_size[: len(batch_size)] != batch_size:
         if value._is_non_tensor and value._stacked:
             raise batch_mismatch(key, batch_size, value.batch_size)

@@ -42,14 +42,22 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
         for key, value in joined.items():
             if value is None:
                 below = [entries.get(key) for entries in fields]
-                if None not in below and any([_has_objects(item) for item in below]):
-                    joined[key] = value = _join_objects(below, dim, gap is not None)
-                elif None not in below and _alike(below, gap):
-                    joined[key] = value = _by_node(below, dim, gap, join, change)
+                joined[key] = value = None if None in below else _node_of(below, dim, gap, join, change)
                 if value is None:
                     return None
     node = items[0]
     return node._from_pieces(joined, change)
+
+
+def _node_of(nodes: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
+    """The join of the nodes under one key, or None where not all are nodes, or they cannot be joined so."""
+    if any([_has_objects(node) for node in nodes]):
+        return _join_objects(nodes, dim, gap is not None)
+    if not all([isinstance(node, TensorCollection) for node in nodes]):
+        return None
+    if any([-1 in node.batch_size for node in nodes]):  # their members are unlike: they stay stacks
+        return _stack_stacks(nodes, dim) if gap is None else _cat_stacks(nodes, dim)
+    return _by_node(nodes, dim, gap, join, change) if _alike(nodes, gap) else None
 
 
 def _has_objects(item: Any) -> bool:
@@ -245,6 +253,13 @@ def _check_shapes(tree: Tree, columns: list[list[Any]]) -> None:
                 )
 
 
+def _fits_beside(size: Size, other: Size, at: int) -> bool:
+    """Whether batch sizes are equal but in the dimension `at`; the -1 of a stack is found out member by member."""
+    if len(size) != len(other):
+        return False
+    return all([one == two or place == at or -1 in (one, two) for place, (one, two) in enumerate(zip(size, other))])
+
+
 def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     """A tensordict whose leaves are those of `items` one after the other along the batch dimension `dim`.
 
@@ -266,7 +281,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     for place, size in enumerate(found):
         if size == batch_size:
             continue
-        if len(size) != dims or size[:at] != batch_size[:at] or size[at + 1 :] != batch_size[at + 1 :]:
+        if not _fits_beside(size, batch_size, at):
             raise RuntimeError(
                 f"concatenating along dim {at} requires the other batch dimensions to be equal and "
                 "the same number of stacked tensordicts, got "

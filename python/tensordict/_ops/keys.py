@@ -222,7 +222,8 @@ class KeyOps(AccessOps):
     @staticmethod
     def _nested_in(node: Any, name: str) -> Any:
         node._check_unlocked()
-        child = node._rebuild({}, node.batch_size, node.device, node._names)
+        unlike = node._stacked and -1 in node.batch_size
+        child = node._below() if unlike else node._rebuild({}, node.batch_size, node.device, node._names)
         node._set_str(name, child)
         return node._get_str(name)
 

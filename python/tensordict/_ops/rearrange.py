@@ -10,6 +10,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.numbering import known
 from tensordict._kernel.ragged import call, has_ragged
 from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
@@ -243,7 +244,7 @@ class RearrangeOps(ShapeOps):
             return self._become(out, "repeat_interleave") if inplace else out  # type: ignore[attr-defined]
         at = wrap(dim or 0, dims)
         if isinstance(repeats, Tensor):
-            leaf, size = _interleave(repeats, at, batch_size[at], output_size)
+            leaf, size = _interleave(repeats, at, known(batch_size, at), output_size)
         elif repeats < 0:
             raise RuntimeError(f"repeats must not be negative, got {repeats}")
         else:
@@ -326,7 +327,7 @@ class RearrangeOps(ShapeOps):
         """
         dims, batch_size = len(self.batch_size), self.batch_size
         at, begin = wrap(dim, dims), int(start)
-        size = batch_size[at]
+        size = known(batch_size, at)
         if not -size <= begin <= size:
             raise IndexError(f"narrow: the start {begin} is out of range for a dimension of size {size}")
         begin = begin + size if begin < 0 else begin
@@ -348,7 +349,7 @@ class RearrangeOps(ShapeOps):
         """
         dims, batch_size = len(self.batch_size), self.batch_size
         at = wrap(dim, dims)
-        size = batch_size[at]
+        size = known(batch_size, at)
         cuts = indices_or_sections.tolist() if isinstance(indices_or_sections, Tensor) else indices_or_sections
         if isinstance(cuts, int):
             if cuts <= 0:

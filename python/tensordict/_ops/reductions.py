@@ -118,11 +118,12 @@ def reduce_tree(
 ) -> Any:
     """`function` over the dimensions that `dim` means: of each leaf, or of all leaves together with `reduce`."""
     keep = keepdim is not NO_DEFAULT and bool(keepdim)
-    if reduce or is_whole(dim) or isinstance(dim, str):
-        node = solid(node)
+    whole = is_whole(dim)
     if reduce:
-        return _over_leaves(node, function, dim, keep, options)
-    if is_whole(dim):
+        return _over_leaves(node if whole else solid(node), function, dim, keep, options)
+    if whole or isinstance(dim, str):
+        node = solid(node)
+    if whole:
         out = _whole(node, function, keep, lead, options)
     elif isinstance(dim, str):
         out = _features(node, function, dim, keep, lead, options)
@@ -214,7 +215,11 @@ def joined(node: Any, function: Reduction, dim: int) -> Tensor:
 
 def _over_leaves(node: Any, function: Reduction, dim: Any, keep: bool, options: dict[str, Any]) -> Any:
     if is_whole(dim):
-        return function(joined(map_batched(node, torch.flatten), function, 0), **options)
+        try:
+            flat = map_batched(node, torch.flatten)
+        except RuntimeError:  # the leaves of unlike members are no tensors as a whole, and need not be
+            flat = map_leaves(node, torch.flatten)
+        return function(joined(flat, function, 0), **options)
     if isinstance(dim, str):
         check_feature(dim, False)
         dims = len(node.batch_size)

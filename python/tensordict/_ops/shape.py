@@ -15,10 +15,12 @@ from tensordict._kernel.change import Change, Outline
 from tensordict._kernel.errors import DimsError
 from tensordict._kernel.index import parse
 from tensordict._kernel.native import regrouped
+from tensordict._kernel.numbering import known, no_one_size
 from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._kernel.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
+from tensordict._ops.join import cat_tensordicts
 from tensordict._ops.leafwise import relock
 from tensordict._ops.waist import collect_own, copy_members, copy_nodes, refill, transform
 from tensordict._reexport import lazy_view
@@ -84,6 +86,34 @@ def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequ
     # torch reads single integers twice as fast as a `Size`
     changed = [method(leaf, *target) for leaf, target in zip(leaves, targets)]
     return refill(tree, iter(changed), Outline(consumed, sizes, came_from))
+
+
+def _regrouped(node: Any, given: tuple[Any, ...], shares: bool) -> Size:
+    """The batch size that `view`, which `shares` storage, or `reshape` is asked for.
+
+    Raises:
+        RuntimeError: the sizes hold another number of elements, or the members of a lazy stack have no common rows to view.
+    """
+    sizes, batch_size = sizes_of(given), node.batch_size
+    if -1 not in batch_size:
+        return complete(sizes, batch_size.numel())
+    if Size(sizes) == batch_size:
+        return batch_size
+    if shares:
+        raise no_one_size(batch_size, list(batch_size).index(-1))
+    return complete(sizes, node.numel())
+
+
+def _merged(node: Any, first: int, last: int) -> Any:
+    """The dimensions `first` to `last` of a stack of members of unlike batch sizes as one; the stack is along one of them."""
+    rows = node.unbind(first)
+    if first < last - 1:
+        rows = [row.flatten(first, last - 1) for row in rows]
+    try:
+        return cat_tensordicts(rows, first)
+    except (RuntimeError, KeyError):  # they stay rows of a stack
+        rows = [element for row in rows for element in row.unbind(first)]
+        return rows[0]._stack_lazily(rows, first)
 
 
 def _check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -162,7 +192,7 @@ class ShapeOps(IndexOps):
         if len(given) == 1 and isinstance(given[0], torch.dtype):
             dtype = given[0]
             return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined]
-        sizes = complete(sizes_of(given), self.batch_size.numel())
+        sizes = _regrouped(self, given, True)
         if sizes == self.batch_size:
             return self._same()
         if LAZY_LEGACY.value:
@@ -189,10 +219,10 @@ class ShapeOps(IndexOps):
         if kwargs:
             _check_options("reshape", kwargs, ("size", "shape"))
         given = args if args else (kwargs.get("size", kwargs.get("shape")),)
-        sizes = complete(sizes_of(given), self.batch_size.numel())
+        sizes = _regrouped(self, given, False)
         if sizes == self.batch_size:
             return self._same()
-        out = regroup(self, sizes, Tensor.reshape)
+        out = regroup(self.flatten() if -1 in self.batch_size else self, sizes, Tensor.reshape)
         if inplace:
             return self._become(out, "reshape")  # type: ignore[attr-defined]
         self._remember(out, "reshape")  # type: ignore[attr-defined]
@@ -330,6 +360,8 @@ class ShapeOps(IndexOps):
             return self._become(out, "flatten") if inplace else out  # type: ignore[attr-defined]
         if first == last:
             return self._same()
+        if -1 in batch_size and first <= self.stack_dim <= last:  # type: ignore[attr-defined]
+            return relock(_merged(copy_members(self), first, last), self)
         merged = batch_size[first : last + 1].numel()
         sizes = Size((*batch_size[:first], merged, *batch_size[last + 1 :]))
         origins = [*range(first), None, *range(last + 1, dims)]
@@ -353,7 +385,7 @@ class ShapeOps(IndexOps):
             self._refuse_stack("unflatten")  # type: ignore[attr-defined]
         dims, batch_size = len(self.batch_size), self.batch_size
         at = wrap(dim, dims)
-        parts = complete(list(unflattened_size), batch_size[at])
+        parts = complete(list(unflattened_size), known(batch_size, at))
         sizes = Size((*batch_size[:at], *parts, *batch_size[at + 1 :]))
         origins = [*range(at), *[None] * len(parts), *range(at + 1, dims)]
         change = Change(lambda leaf: leaf.unflatten(at, parts), dims, sizes, origins)
@@ -364,9 +396,14 @@ class ShapeOps(IndexOps):
 
         Raises:
             IndexError: `dim` is no batch dimension.
+            RuntimeError: the members of a lazy stack differ in its size.
         """
         at = wrap(dim, len(self.batch_size))
-        count = self.batch_size[at]
+        count = known(self.batch_size, at)
+        if -1 in self.batch_size:
+            stack = copy_members(self)
+            rows = [parse((*(slice(None),) * at, place), stack.batch_size) for place in range(count)]
+            return tuple([stack._index(row) for row in rows])
         kept = [place for place in range(len(self.batch_size)) if place != at]
         sizes = Size([self.batch_size[place] for place in kept])
         change = Change(lambda leaf: leaf.unbind(at), len(self.batch_size), sizes, kept)
@@ -382,18 +419,18 @@ class ShapeOps(IndexOps):
         Raises:
             TypeError: the size is no integer, or a list of them.
             ValueError: the size is not positive.
-            RuntimeError: the sizes of a list do not add up to the dimension.
+            RuntimeError: the sizes of a list do not add up to the dimension, or the members of a lazy stack differ in it.
             IndexError: `dim` is no batch dimension.
         """
         at = wrap(dim, len(self.batch_size))
-        size = self.batch_size[at]
+        size = known(self.batch_size, at)
         if isinstance(split_size, int):
             if split_size <= 0:
                 raise ValueError(f"{type(self).__name__}.split: split_size must be positive, got {split_size}.")
             sizes = [min(split_size, size - start) for start in range(0, size, split_size)] or [0]
         else:
             sizes = _split_sizes(split_size, size, at)
-        if self._stacked and -1 not in self.batch_size:
+        if self._stacked:
             return tuple(relock(piece, self) for piece in _cut(copy_members(self), sizes, at))
         dims = len(self.batch_size)
 
@@ -414,7 +451,7 @@ class ShapeOps(IndexOps):
         """
         if chunks < 1:
             raise ValueError(f"chunks must be a strictly positive integer, got {chunks}.")
-        size = self.batch_size[wrap(dim, len(self.batch_size))]
+        size = known(self.batch_size, wrap(dim, len(self.batch_size)))
         return self.split(max(1, -(-size // chunks)), dim)
 
 

@@ -295,6 +295,8 @@ class _UpdatePlan:
         for holder, key, value, _ in reversed(self.pending or ()):
             if key == name and holder is node:
                 return value
+        if node._stacked:  # what it is, not a copy of what it holds
+            return node._peek(name) if name in node._fields() else None
         return node._fields().get(name)
 
     def _recurses(self, target: Any, value: Any) -> bool:

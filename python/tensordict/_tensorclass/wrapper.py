@@ -81,6 +81,12 @@ class Wrapper(Waist):
     def _peek(self, key: str) -> Any:
         return self._tensordict._peek(key)
 
+    def _deal(self, key: str, value: Any, non_blocking: bool = False) -> Any:
+        return self._tensordict._deal(key, value, non_blocking)
+
+    def _deal_into(self, key: str, value: Any, non_blocking: bool = False) -> Any:
+        return self._tensordict._deal_into(key, value, non_blocking)
+
     def _take_members(self, source: Any) -> None:
         self._tensordict._take_members(source._tensordict if isinstance(source, Wrapper) else source)
 
