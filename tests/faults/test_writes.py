@@ -271,3 +271,18 @@ def test_a_holder_that_comes_into_a_stack_leaves_its_own_folder(tmp_path: Path) 
     td[0] = TensorDict({"a": "new"})
     assert values(TensorDict.load_memmap(tmp_path / "one"))["a"] == "s"
     assert values(TensorDict.load_memmap(tmp_path / "two"))["a"] == ["new", "t"]
+
+
+def test_rows_of_a_stack_of_objects_are_updated(tmp_path: Path) -> None:
+    stack = torch.stack([NonTensorStack("a", "b"), NonTensorStack("c", "d")])
+    stack.memmap_(tmp_path)
+    stack.update_at_(NonTensorData("x"), (0, 1))
+    stack.update_at_(NonTensorStack("y", "z"), 1)
+    assert stack.tolist() == TensorDict.load_memmap(tmp_path).tolist() == [["a", "x"], ["y", "z"]]
+
+
+def test_a_stack_of_one_object_is_written_into_a_holder() -> None:
+    holder = NonTensorData("a")
+    holder[True] = NonTensorStack("b")
+    holder[None] = NonTensorStack("c")
+    assert holder.data == "c"

@@ -250,7 +250,7 @@ class NonTensorDataBase(TensorClass):
             from tensordict._nontensor.stack import objects_for
 
             objects_for(value, size)
-        elif isinstance(value, TensorCollection) and value._stacked and value.batch_size != size:  # type: ignore[attr-defined]
+        elif isinstance(value, TensorCollection) and value._stacked and len(holders(value)) > 1:  # type: ignore[attr-defined]
             value.expand(size)  # type: ignore[attr-defined]
         return value
 

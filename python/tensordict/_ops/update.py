@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Size, Tensor
@@ -316,9 +317,8 @@ def plan_update(node: Any, source: Any, plan: Writes) -> None:
 
 def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path = ()) -> None:
     """Plans what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
-    if node._stacked:
-        for part, piece, own in node._parts_at(index, source):
-            plan_copies(part, piece, own, keys, plan, above)
+    if node._stacked or node._is_non_tensor:
+        _plan_parts(node, source, index, keys, plan, above)
         return
     fields, copies = node._fields(), plan.copies
     for key, value in _entries(source):
@@ -341,6 +341,17 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
             plan_copies(target, value, index, below, plan, above + path)
         elif index is None or not is_unbatched(target):  # that has no rows
             copies.append((target, index, _checked(above + path, target, value, index)))
+
+
+def _plan_parts(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path) -> None:
+    """`plan_copies` for a stack, member by member, and for what holds objects and is no entry of a tensordict."""
+    if not node._is_non_tensor:
+        for part, piece, own in node._parts_at(index, source):
+            plan_copies(part, piece, own, keys, plan, above)
+    elif index is None:
+        plan.put_call(partial(node.update_, source))
+    else:
+        node._plan_assign(index, source, plan)
 
 
 def _checked(path: Path, target: Tensor, value: Any, index: Index | None) -> Tensor:
