@@ -26,8 +26,9 @@ def known(size: Sequence[int], dim: int) -> int:
     return size[dim]
 
 
-def no_one_size(size: Sequence[int], dim: int) -> RuntimeError:
-    """The error for what needs the size of a dimension in which the members of a lazy stack differ."""
+def no_one_size(size: Sequence[int], dim: int | None = None) -> RuntimeError:
+    """The error for what needs the size of a dimension, the first if not given, in which the members of a lazy stack differ."""
+    dim = list(size).index(-1) if dim is None else dim
     return RuntimeError(
         f"the dimension {dim} of the batch size {list(size)} has no one size, since the members of the lazy stack differ in "
         "it, and the operation needs one. Do it for each member, of which unbind() along the stack dimension gives a tuple"
@@ -42,7 +43,7 @@ def stand_in(size: Sequence[int]) -> Size:
 def numbers(size: Sequence[int]) -> Tensor:
     """The number of each element of a batch of the shape `size`."""
     if -1 in size:
-        raise no_one_size(size, list(size).index(-1))
+        raise no_one_size(size)
     return torch.arange(math.prod(size)).view(tuple(size))
 
 

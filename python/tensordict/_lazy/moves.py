@@ -108,16 +108,16 @@ def _member_by_member(node: Any, change: Change) -> Any:
     alone, wide = _alone(change, dim, at), _wide(change, dim, len(members))
     if change.mixes is not None:
         if at is None or dim in change.mixes:
-            raise no_one_size(size, size.index(-1))
+            raise no_one_size(size)
         return node._like(_each_changed(change, dim, at, [(member, alone) for member in members]), at)
     try:
         places = Places(node, change, stand_in(size))
     except (RuntimeError, IndexError, ValueError) as error:
-        raise no_one_size(size, size.index(-1)) from error
+        raise no_one_size(size) from error
     varying = [at] if places.fresh and at is not None else places.varying()
     rest = stand_in((*size[:dim], *size[dim + 1 :]))
     if len(varying) > 1 or (at is not None and varying not in ([], [at])):
-        raise no_one_size(size, size.index(-1))
+        raise no_one_size(size)
     at = varying[0] if varying else at
     if at is None:
         member = members[int(places.member.reshape(-1)[0]) if places.member.numel() else 0]

@@ -563,7 +563,7 @@ def compared(node: Any, other: Any, function: Callable[..., Any]) -> Any:
     if test is None or not _is_objects(other):
         return node
     if -1 in node.batch_size:
-        raise no_one_size(node.batch_size, list(node.batch_size).index(-1))
+        raise no_one_size(node.batch_size)
     if node.batch_size != other.batch_size:
         raise RuntimeError(f"the batch sizes {node.batch_size} and {other.batch_size} of the objects to compare differ")
     try:

@@ -100,7 +100,7 @@ def _regrouped(node: Any, given: tuple[Any, ...], shares: bool) -> Size:
     if Size(sizes) == batch_size:
         return batch_size
     if shares:
-        raise no_one_size(batch_size, list(batch_size).index(-1))
+        raise no_one_size(batch_size)
     return complete(sizes, node.numel())
 
 

@@ -400,11 +400,14 @@ impl Error {
         }
     }
 
-    /// Whether memory was not, or may not have been, what was to be read: it was exchanged, or was none any more.
+    /// Whether the system found no memory where it was to read: that was given back, or is of a file that was cut.
     #[must_use]
-    pub fn is_of_memory(&self) -> bool {
-        matches!(self, Self::Moved)
-            || matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()))
+    pub fn is_fault(&self) -> bool {
+        match self {
+            Self::Key { source, .. } => source.is_fault(),
+            Self::Io { source, .. } => source.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()),
+            _ => false,
+        }
     }
 
     /// Whether a signal ended the wait for a lock. Nothing was done by then.

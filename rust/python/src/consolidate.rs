@@ -19,7 +19,8 @@ use tensordict_core::rows;
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
-use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read, starts};
+use crate::settle::settled;
+use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -137,12 +138,8 @@ fn pack<'a, 'l>(
     }
 }
 
-/// How often leaves are copied while another thread gives them other memory.
-const ATTEMPTS: usize = 8;
-
-/// Copies what `held`, from [`alias`], holds, by `copy`, without the interpreter lock. Another thread may give a storage other
-/// memory meanwhile (`share_memory_`, `resize_`): then it is done again. `None` where that does not end, or where a leaf is not
-/// as planned.
+/// Copies what `held`, from [`alias`], holds, by `copy`, without the interpreter lock. `None` where other threads do not let it
+/// come to an end, or where a leaf is not as planned.
 fn copy_held<'py, R: Send>(
     session: &Session<'py>,
     leaves: &[Bound<'py, PyAny>],
@@ -152,21 +149,13 @@ fn copy_held<'py, R: Send>(
     mut copy: impl FnMut(&Pack<'_>, Stayed<'_>) -> tensordict_core::Result<R> + Send,
 ) -> PyResult<Option<R>> {
     let py = session.py();
-    let own: Vec<Py<PyAny>> = held.iter().map(|leaf| leaf.clone().unbind()).collect();
-    for _ in 0..ATTEMPTS {
-        // Asked first, since others may run while the leaves are looked at.
-        let before = starts(py, &own);
+    let copied = settled(py, held.iter(), |stayed| {
         let Some(pack) = pack_held(session, leaves, held, planned, layout.clone())? else {
-            return Ok(None);
+            return Ok(Ok(None));
         };
-        let stayed = || Python::attach(|py| starts(py, &own) == before);
-        match py.detach(|| copy(&pack, Stayed::asked(&stayed))) {
-            // Memory that is none any more may be an error of the system, before anybody asks.
-            Err(error) if error.is_of_memory() && !stayed() => {}
-            done => return done.map(Some).map_err(|error| raise(&error)),
-        }
-    }
-    Ok(None)
+        Ok(py.detach(|| copy(&pack, stayed)).map(Some))
+    })?;
+    Ok(copied.flatten())
 }
 
 /// The job of copying what `held`, from [`alias`], holds.

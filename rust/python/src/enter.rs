@@ -24,16 +24,24 @@ pub(crate) fn enter_with<R: Send>(
     done.map_err(|error| crate::error::raise(&error))
 }
 
-/// Runs `work`, which may wait for other writers of a folder, without the GIL. A signal ends the wait before anything was done:
-/// Python then handles it, and where its handler raises nothing the work is begun again.
+/// [`wait`], and raises the error of `work`.
 pub(crate) fn enter_waiting<R: Send>(
     py: Python<'_>,
     work: impl Fn() -> tensordict_core::Result<R> + Sync,
 ) -> PyResult<R> {
+    wait(py, work)?.map_err(|error| crate::error::raise(&error))
+}
+
+/// Runs `work`, which may wait for other writers of a folder, without the GIL. A signal ends the wait before anything was done:
+/// Python then handles it, and where its handler raises nothing the work is begun again.
+pub(crate) fn wait<R: Send>(
+    py: Python<'_>,
+    work: impl Fn() -> tensordict_core::Result<R> + Sync,
+) -> PyResult<tensordict_core::Result<R>> {
     loop {
         match py.detach(&work) {
             Err(error) if error.is_interrupted() => py.check_signals()?,
-            done => return done.map_err(|error| crate::error::raise(&error)),
+            done => return Ok(done),
         }
     }
 }

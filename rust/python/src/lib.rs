@@ -10,6 +10,7 @@ mod key;
 mod memmap;
 mod rows;
 mod schedule;
+mod settle;
 mod shapes;
 mod spare;
 mod store;

@@ -12,7 +12,6 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -29,9 +28,10 @@ use tensordict_core::ragged::RaggedSchema;
 use tensordict_core::reader::{self, Found, Leaf, ReadOptions, Tree};
 use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 
-use crate::enter::enter_waiting;
+use crate::enter::{enter_waiting, wait};
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode, space};
+use crate::settle::settled;
 use crate::tensor::{self, once};
 
 /// torch's data types beside ours, in both directions.
@@ -388,9 +388,9 @@ pub(crate) fn save_tree(
         leaves: Vec::new(),
     };
     let since = since.map(|moment| &moment.get().0);
-    let saved = settled(py, &held, |leaves, stayed| {
+    let saved = save_held(py, &held, |leaves, stayed| {
         plan.leaves = leaves;
-        enter_waiting(py, || match since {
+        wait(py, || match since {
             None => file::save(&path, &plan, options.core(stayed)).map(Some),
             Some(since) => match file::save_since(&path, &plan, options.core(stayed), since) {
                 Err(Error::Changed { .. }) => Ok(None),
@@ -401,35 +401,16 @@ pub(crate) fn save_tree(
     Ok(saved.map(|saved| saved.into_iter().map(stored).collect()))
 }
 
-/// How often a save is tried while another thread gives leaves other memory.
-const ATTEMPTS: usize = 8;
-
-/// Calls `save` with the leaves as they lie, and a question whether they stayed there. To hold a tensor does not hold its memory:
-/// its storage may be given other memory (`share_memory_`, `resize_`). Then nothing was saved, and it is tried again.
-fn settled<'a, R>(
+/// Calls `save` with the leaves as they lie, until they stay there; none where other threads do not let it come to that.
+fn save_held<'a, R>(
     py: Python<'_>,
     held: &'a [Held<'_>],
-    mut save: impl FnMut(Vec<SaveLeaf<'a>>, Stayed<'_>) -> PyResult<R>,
+    mut save: impl FnMut(Vec<SaveLeaf<'a>>, Stayed<'_>) -> PyResult<tensordict_core::Result<R>>,
 ) -> PyResult<R> {
-    let own: Vec<Py<PyAny>> = held.iter().map(|leaf| leaf.tensor.clone().unbind()).collect();
-    for left in (0..ATTEMPTS).rev() {
-        // Asked first, since others may run while the leaves are looked at.
-        let before = tensor::starts(py, &own);
-        let leaves: PyResult<Vec<SaveLeaf<'_>>> = held.iter().map(Held::leaf).collect();
-        let leaves = leaves?;
-        let stayed = AtomicBool::new(true);
-        let question = || {
-            let found = Python::attach(|py| tensor::starts(py, &own)) == before;
-            stayed.store(found, Ordering::Relaxed);
-            found
-        };
-        match save(leaves, Stayed::asked(&question)) {
-            // Memory that is none any more is an error of the system, before the question is asked.
-            Err(error) if left > 0 && !(stayed.load(Ordering::Relaxed) && question()) => drop(error),
-            done => return done,
-        }
-    }
-    Err(raise(&Error::Moved))
+    let saved = settled(py, held.iter().map(|leaf| &leaf.tensor), |stayed| {
+        save(held.iter().map(Held::leaf).collect::<PyResult<_>>()?, stayed)
+    })?;
+    saved.ok_or_else(|| raise(&Error::Moved))
 }
 
 /// A moment in the life of a folder, to tell whether others have changed it since.
@@ -457,8 +438,8 @@ pub(crate) fn save_leaf<'py>(
 ) -> PyResult<Stored> {
     let levels = levels(py, &level_plans)?;
     let held = [Held::new(leaf_plan, prepare, DTypes::get(py)?, &options)?];
-    let saved = settled(py, &held, |leaves, stayed| {
-        enter_waiting(py, || {
+    let saved = save_held(py, &held, |leaves, stayed| {
+        wait(py, || {
             file::add_leaf(&path, &levels, &leaves[0], options.core(stayed))
         })
     })?;
