@@ -123,6 +123,17 @@ def test_on_again_after_the_last_of_two_threads():
     assert starts()
 
 
+def end_child() -> None:
+    """Ends a forked child with a code that says whether a collection starts, and whether one does in a pause of its own."""
+    with PAUSED:
+        held = starts()
+    os._exit(10 + starts() + 2 * held)
+
+
+def code_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("was_on", [True, False])
@@ -132,10 +143,8 @@ def test_forked_children_have_it_back(was_on):
     with PAUSED:
         child = os.fork()
         if not child:
-            with PAUSED:
-                held = starts()
-            os._exit(10 + starts() + 2 * held)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10 + was_on
+            end_child()
+        assert code_of(child) == 10 + was_on
         assert not starts()
     assert starts() is was_on
 
@@ -147,10 +156,8 @@ def test_a_child_may_leave_what_its_parent_entered():
     with PAUSED:
         child = os.fork()
     if not child:
-        with PAUSED:
-            held = starts()
-        os._exit(10 + starts() + 2 * held)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+        end_child()
+    assert code_of(child) == 11
 
 
 @pytest.mark.parametrize("early", [False, True])

@@ -59,31 +59,24 @@ def test_copies_are_of_the_values(name: str) -> None:
         _check(found)
 
 
+SAVES: dict[str, tuple[Callable[..., Any], Callable[[Path], Any]]] = {
+    "folder": (TensorDict.memmap, TensorDict.load_memmap),
+    "consolidated": (TensorDict.consolidate, TensorDict.from_consolidated),
+}
+
+
 @pytest.mark.parametrize("early", [False, True])
-def test_saves_are_of_the_values(early: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SAVES)
+def test_saves_are_of_the_values(kind: str, early: bool, tmp_path: Path) -> None:
+    save, load = SAVES[kind]
     for number in range(4):
-        td = _made()
+        td, place = _made(), tmp_path / str(number)
         if early:
-            future = td.memmap(tmp_path / str(number), num_threads=2, return_early=True)
+            future = save(td, place, num_threads=2, return_early=True)
             _moving(list(td.values())).join()
             future.result()
         else:
             thread = _moving(list(td.values()))
-            td.memmap(tmp_path / str(number))
+            save(td, place)
             thread.join()
-        _check(TensorDict.load_memmap(tmp_path / str(number)))
-
-
-@pytest.mark.parametrize("early", [False, True])
-def test_consolidated_files_are_of_the_values(early: bool, tmp_path: Path) -> None:
-    for number in range(4):
-        td = _made()
-        if early:
-            future = td.consolidate(tmp_path / str(number), num_threads=2, return_early=True)
-            _moving(list(td.values())).join()
-            future.result()
-        else:
-            thread = _moving(list(td.values()))
-            td.consolidate(tmp_path / str(number))
-            thread.join()
-        _check(TensorDict.from_consolidated(tmp_path / str(number)))
+        _check(load(place))
