@@ -305,8 +305,8 @@ def prepare() -> None:
 
 def read_directly() -> list[str]:
     """
-    What of a plain tensor is read through torch's own fields: "memory"; whether it has ever had to do with a gradient,
-    "history"; whether it has one, "gradient".
+    What of a plain tensor is read, or written, through torch's own fields: "memory"; whether it has ever had to do with a gradient,
+    "history"; whether it has one, "gradient"; where a new one begins in its storage, "offset"; that is written.
     """
 
 def register_plain_type(kind: type) -> None:

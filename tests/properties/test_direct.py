@@ -43,7 +43,7 @@ OPEN = pytest.mark.skipif(MODE == "off", reason="direct reads are closed")
 
 def test_the_short_way_is_as_open_as_it_should_be() -> None:
     # Without it everything still works, slowly: a torch of another build should not slip by.
-    assert native.read_directly() == ([] if MODE == "off" else ["memory", "history", "gradient"])
+    assert native.read_directly() == ([] if MODE == "off" else ["memory", "history", "gradient", "offset"])
 
 
 def test_who_reads_directly() -> None:
@@ -72,6 +72,27 @@ def test_shapes(shapes: list[list[int]], dtype: torch.dtype, sizes: list[int]) -
     leading = shapes[0][: len(sizes)]
     if wanted is not None:
         assert native.all_fit(leaves, leading) is twins.all_fit(leaves, leading)
+
+
+@given(st.lists(st.tuples(SHAPE, st.sampled_from(DTYPES)), min_size=1, max_size=20))
+def test_each_leaf_has_a_place_of_its_own_in_a_buffer(kinds: list[tuple[list[int], torch.dtype]]) -> None:
+    leaves = {str(n): torch.randint(0, 2, shape).to(dtype) for n, (shape, dtype) in enumerate(kinds)}
+    td = TensorDict({**leaves, "last": torch.ones(1)}).consolidate()
+    taken = []
+    for name, leaf in leaves.items():
+        view = td[name]
+        assert view.is_contiguous()
+        assert view.dtype is leaf.dtype
+        assert view.untyped_storage().data_ptr() == td["last"].untyped_storage().data_ptr()
+        torch.testing.assert_close(view, leaf)
+        first = view.storage_offset() * view.itemsize
+        taken.append((first, first + view.numel() * view.itemsize))
+    taken = sorted(place for place in taken if place[0] < place[1])
+    assert all(one[1] <= two[0] for one, two in zip(taken, taken[1:]))
+    before = [view._version for view in td.values()]
+    td["last"].add_(1)
+    assert [view._version for view in td.values()] == [version + 1 for version in before]
+    assert not any(view.requires_grad or view._is_view() for view in td.values())
 
 
 @pytest.mark.parametrize("kind", unusual())
@@ -166,7 +187,7 @@ def lines(program: str, switch: str = "1") -> list[str]:
 
 def test_both_ways_give_the_same() -> None:
     short, checked, long = (lines(PROGRAM, switch) for switch in ("1", "check", "0"))
-    assert (short[0], long[0]) == ("['memory', 'history', 'gradient']", "[]")
+    assert (short[0], long[0]) == ("['memory', 'history', 'gradient', 'offset']", "[]")
     assert short == checked
     assert short[1:] == long[1:]
 
@@ -175,8 +196,8 @@ def test_both_ways_give_the_same() -> None:
 RENAMED = {
     "torch._C._dispatch_keys": "[]",
     "torch.Tensor.as_strided": "[]",
-    "torch.Tensor.register_post_accumulate_grad_hook": "['memory', 'history']",
-    "torch.Tensor.register_hook": "['memory', 'history']",
+    "torch.Tensor.register_post_accumulate_grad_hook": "['memory', 'history', 'offset']",
+    "torch.Tensor.register_hook": "['memory', 'history', 'offset']",
 }
 WITHOUT = """
 import torch

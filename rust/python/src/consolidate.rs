@@ -20,7 +20,7 @@ use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
 use crate::settle::settled;
-use crate::tensor::{Code, Like, Seen, Session, TensorView, is_tensor, once, read};
+use crate::tensor::{Code, Like, Mover, Seen, Session, TensorView, is_tensor, once, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -233,9 +233,21 @@ struct Viewer<'a, 'py> {
     typed: Vec<(Code, Bound<'py, PyAny>)>,
     /// The last shape, as torch wants it, and its strides.
     shape: Option<(rows::Dims, Bound<'py, PyTuple>, Bound<'py, PyTuple>)>,
+    /// What views are moved from, the last few.
+    bases: Vec<Base<'py>>,
     /// `(tensor, shape, strides, offset)` -> a tensor of the same memory, which counts changes by itself.
     other: Option<Bound<'py, PyAny>>,
 }
+
+/// What makes the views of one shape of the tensor of number `typed`, where that can be.
+struct Base<'py> {
+    typed: usize,
+    shape: rows::Dims,
+    mover: Option<Mover<'py>>,
+}
+
+/// So many shapes are remembered: leaves of one kind are often as many as there are kinds of them in a level.
+const BASES: usize = 8;
 
 impl<'a, 'py> Viewer<'a, 'py> {
     fn new(session: &'a Session<'py>, buffer: Bound<'py, PyAny>, bytes: u64) -> PyResult<Self> {
@@ -246,6 +258,7 @@ impl<'a, 'py> Viewer<'a, 'py> {
             bytes,
             typed: Vec::new(),
             shape: None,
+            bases: Vec::new(),
         })
     }
 
@@ -271,12 +284,17 @@ impl<'a, 'py> Viewer<'a, 'py> {
     fn view(&mut self, number: usize, view: &TensorView<'_>, start: u64) -> PyResult<Bound<'py, PyAny>> {
         let py = self.buffer.py();
         let layout = view.layout();
-        let (sizes, strides) = self.dims(layout.dims())?;
         let offset = if layout.bytes() == 0 {
             0
         } else {
             start / layout.item() as u64
         };
+        if let Some(mover) = self.mover(number, layout.dims())?
+            && let Some(made) = mover.at(usize::try_from(offset)?)?
+        {
+            return Ok(made);
+        }
+        let (sizes, strides) = self.dims(layout.dims())?;
         let typed = &self.typed[number].1;
         let detach = intern!(py, "detach");
         let Some(other) = &self.other else {
@@ -288,6 +306,25 @@ impl<'a, 'py> Viewer<'a, 'py> {
         let made = typed.call_method0(detach)?;
         made.setattr(intern!(py, "data"), other.call1((typed, sizes, strides, offset))?)?;
         Ok(made)
+    }
+
+    /// What makes views of this shape of the tensor of number `typed`; `None` where that is to be done in another way.
+    fn mover(&mut self, typed: usize, shape: &rows::Dims) -> PyResult<Option<&Mover<'py>>> {
+        let is_it = |base: &Base<'_>| base.typed == typed && base.shape == *shape;
+        let number = if let Some(number) = self.bases.iter().position(is_it) {
+            number
+        } else {
+            let (sizes, strides) = self.dims(shape)?;
+            let base = Base {
+                typed,
+                shape: *shape,
+                mover: Mover::new(self.session, &self.typed[typed].1, &sizes, &strides)?,
+            };
+            self.bases.truncate(BASES - 1);
+            self.bases.insert(0, base);
+            0
+        };
+        Ok(self.bases[number].mover.as_ref())
     }
 
     /// A shape and the strides of what is contiguous.

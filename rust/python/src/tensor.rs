@@ -15,6 +15,7 @@ mod direct;
 mod grip;
 mod make;
 mod memory;
+mod mover;
 mod object;
 mod room;
 mod seen;
@@ -40,6 +41,7 @@ use self::direct::Places;
 pub(crate) use self::grip::{Grip, Worth};
 pub(crate) use self::make::{Maker, Output};
 pub(crate) use self::memory::{Memory, Place, compare_memory, place_of};
+pub(crate) use self::mover::Mover;
 pub(crate) use self::object::{Weakly, next_if_key, own_dict, references};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
@@ -784,8 +786,8 @@ impl Torch {
     }
 }
 
-/// What of a plain tensor is read through torch's own fields: "memory"; whether it has ever had to do with a gradient,
-/// "history"; whether it has one, "gradient".
+/// What of a plain tensor is read, or written, through torch's own fields: "memory"; whether it has ever had to do with a gradient,
+/// "history"; whether it has one, "gradient"; where a new one begins in its storage, "offset"; that is written.
 #[pyfunction]
 pub(crate) fn read_directly(py: Python<'_>) -> PyResult<Vec<&'static str>> {
     let Some(torch) = Torch::get(py)? else {

@@ -25,11 +25,14 @@
 //!   compared and never followed.
 #![allow(unsafe_code, reason = "fields of torch's tensor objects are read by address")]
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
+mod gradient;
+
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use self::gradient::{GradientPlaces, autograd};
 use super::room::room;
 use super::{CPU, Code, DlTensor, Like, Place};
 
@@ -42,6 +45,8 @@ const SHAPE: [usize; 3] = [3, 5, 7];
 const STRIDES: [usize; 3] = [701, 131, 17];
 const OFFSET: usize = 1009;
 const ELEMENTS: usize = 4000;
+/// Searches for what has to do with a gradient.
+const GRADIENT_TRIES: usize = 3;
 const WORD: usize = size_of::<usize>();
 
 /// Names of the dtypes that are told apart, each of whole bytes.
@@ -95,28 +100,10 @@ pub(super) struct Places {
     codes: [Option<Code>; DTYPES],
     /// Places that have to do with a gradient, if they were found.
     gradient: Option<GradientPlaces>,
+    /// Whether a tensor whose offset is written is moved by it, and by nothing else.
+    movable: bool,
     /// Whether all that is read is compared with what torch says.
     pub(super) checked: bool,
-}
-
-/// Places of what has to do with a gradient.
-struct GradientPlaces {
-    /// In what autograd knows, in bytes: whether it is a leaf that requires a gradient.
-    required: usize,
-    /// In the same, in words: the gradient, and what is there where there is none.
-    grad: usize,
-    no_grad: usize,
-    /// In the same, in words: flags that stay unset unless the gradient is given a dtype of its own.
-    flags: Flags,
-    /// In the Python object: two dicts of hooks.
-    hooks: [usize; 2],
-}
-
-/// Some bytes of a word.
-#[derive(Clone, Copy, Default)]
-struct Flags {
-    at: usize,
-    mask: usize,
 }
 
 /// What a tensor says of its gradient.
@@ -256,6 +243,7 @@ impl Places {
                 return Ok(None);
             }
         }
+        places.movable = matches!(places.moves(&probes, &known), Ok(true));
         Ok(Some(places))
     }
 
@@ -265,6 +253,7 @@ impl Places {
             ("memory", true),
             ("history", self.autograd.is_some()),
             ("gradient", self.gradient.is_some()),
+            ("offset", self.movable),
         ];
         found
             .into_iter()
@@ -302,10 +291,14 @@ impl Places {
             return;
         };
         self.autograd = Some(autograd);
-        self.gradient = GradientPlaces::find(probes, autograd).unwrap_or_default();
-        if !matches!(self.follows(probes), Ok(true)) {
-            self.gradient = None;
+        // A word that happens to be one of those that are looked for makes a search fail.
+        for _ in 0..GRADIENT_TRIES {
+            self.gradient = GradientPlaces::find(probes, autograd).unwrap_or_default();
+            if self.gradient.is_some() && matches!(self.follows(probes), Ok(true)) {
+                return;
+            }
         }
+        self.gradient = None;
     }
 
     /// Whether what is read of a gradient follows what is done to a tensor.
@@ -339,6 +332,36 @@ impl Places {
         let found = direct.raw;
         // SAFETY: [gil] [alive] both were read of a tensor that is alive.
         unsafe { found.is_as(&wanted) }
+    }
+
+    /// Whether a tensor, just made, is where its offset says after that was written, and is otherwise as it was.
+    fn moves(
+        &self,
+        probes: &Probes<'_>,
+        known: impl Fn(&Bound<'_, PyAny>) -> Option<DlTensor>,
+    ) -> PyResult<bool> {
+        for dtype in ["float64", "uint8", "complex64"] {
+            let base = probes.strided(dtype)?;
+            let made = base.call_method0("detach")?;
+            let before = probes.words(&base)?;
+            // SAFETY: [gil] two tensors, just made; what the offset says lies within their storage.
+            if !unsafe { self.shift(address(&base), address(&made), OFFSET + 11) } {
+                return Ok(false);
+            }
+            let steps = 11 * number(&base, "itemsize")?;
+            let start =
+                |tensor: &Bound<'_, PyAny>| -> PyResult<usize> { tensor.call_method0("data_ptr")?.extract() };
+            let offset: usize = made.call_method0("storage_offset")?.extract()?;
+            let is_moved = offset == OFFSET + 11
+                && start(&made)? == start(&base)? + steps
+                && self.agrees(&made, &known)
+                && made.call_method0("stride")?.eq(base.call_method0("stride")?)?
+                && probes.words(&base)? == before;
+            if !is_moved {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn search(
@@ -380,6 +403,7 @@ impl Places {
             plain,
             codes,
             gradient: None,
+            movable: false,
             checked: false,
         }))
     }
@@ -499,6 +523,33 @@ impl Places {
         }
     }
 
+    /// Whether tensors of so many dimensions can be moved by [`Self::shift`].
+    pub(super) fn can_shift(&self, ndim: usize) -> bool {
+        self.movable && ndim <= INLINE_DIMS
+    }
+
+    /// Moves the tensor at `made` in its storage, which is that of the tensor at `base`: to the element of number `offset`.
+    /// `false`, and nothing is done, where both are not otherwise the same, or this one is not known to work.
+    ///
+    /// # Safety
+    /// As for [`Self::read`], of both. Nobody else may know the tensor at `made`, and what it spans from `offset` on must lie
+    /// within the storage.
+    #[inline]
+    pub(super) unsafe fn shift(&self, base: *const usize, made: *const usize, offset: usize) -> bool {
+        // SAFETY: [gil] [bounds] [probed] [alive] [word] as in `read`; what is written is a number of one word, from which
+        // torch computes where the tensor begins each time it is asked, and `find` tried that it does.
+        unsafe {
+            let implementation = word(made, self.implementation) as *const usize;
+            if implementation as usize == word(base, self.implementation) || self.shared(base, made).is_none()
+            {
+                return false;
+            }
+            AtomicUsize::from_ptr(implementation.add(self.offset).cast_mut())
+                .store(offset, Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Where the memory of the tensor at this address starts, if [`Self::read`] tells its layout, which is that of `like`, and
     /// it has nothing to do with a gradient; `None` says nothing. The comparison of what `read` gives, in a third of the time.
     ///
@@ -546,125 +597,11 @@ impl Places {
     }
 }
 
-impl GradientPlaces {
-    /// # Safety
-    /// The address must be that of what autograd knows of a living tensor.
-    #[inline]
-    unsafe fn is_required(&self, known: *const usize) -> bool {
-        // SAFETY: [bounds] [probed] [word] as the caller promises.
-        unsafe {
-            AtomicU8::from_ptr(known.cast::<u8>().add(self.required).cast_mut()).load(Ordering::Relaxed) == 1
-        }
-    }
-
-    /// The places, if each is found exactly once; `autograd` is that of what autograd knows of a tensor.
-    fn find(probes: &Probes<'_>, autograd: usize) -> PyResult<Option<Self>> {
-        let py = probes.torch.py();
-        let known_of = |tensor: &Bound<'_, PyAny>| -> PyResult<usize> {
-            tensor.call_method1("requires_grad_", (true,))?;
-            Ok(probes.words(tensor)?[autograd])
-        };
-        let Some(room) = room(|| known_of(&probes.tensor(&[3, 2], "float32")?))? else {
-            return Ok(None);
-        };
-        let tensor = probes.tensor(&[3, 2], "float32")?;
-        let known = known_of(&tensor)?;
-        let wants = |wanted: bool| tensor.call_method1("requires_grad_", (wanted,));
-        // SAFETY: [gil] [bounds] [alive] what autograd knows has as many words in every tensor, and stays where it is.
-        let now = || unsafe { words_of(known, room / WORD) };
-        let bytes = || -> Vec<u8> { now().iter().flat_map(|word| word.to_ne_bytes()).collect() };
-        let with = bytes();
-        wants(false)?;
-        let without = bytes();
-        wants(true)?;
-        let required = only((0..with.len()).filter(|at| with[*at] != without[*at]))
-            .filter(|at| with[*at] == 1 && without[*at] == 0);
-        let gradient = probes.tensor(&[3, 2], "float32")?;
-        let wanted = number(&gradient, "_cdata")?;
-        let before = now();
-        tensor.setattr("grad", &gradient)?;
-        let during = now();
-        tensor.setattr("grad", py.None())?;
-        let after = now();
-        let grad = only((0..before.len()).filter(|at| during[*at] == wanted))
-            .filter(|at| before[*at] == after[*at] && before[*at] != wanted);
-        let flags = flags(&tensor, now)?;
-        let (Some(required), Some(grad), Some(flags), Some(hooks)) = (required, grad, flags, hooks(&tensor)?)
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            required,
-            no_grad: before[grad],
-            grad,
-            flags,
-            hooks,
-        }))
-    }
-}
-
-/// The bytes, of what autograd knows of a tensor, that are set with a dtype of gradients: none in a release of torch that
-/// has no such; `None` where they do not show, all in one word. They are asked after all else: what is set here stays.
-fn flags(tensor: &Bound<'_, PyAny>, now: impl Fn() -> Vec<usize>) -> PyResult<Option<Flags>> {
-    let name = "grad_dtype";
-    if !tensor.hasattr(name)? {
-        return Ok(Some(Flags::default()));
-    }
-    let before = now();
-    let mut found = vec![0; before.len()];
-    // The number of this dtype is not 1, so that only flags become 1.
-    let other = tensor.py().import("torch")?.getattr("float64")?;
-    for dtype in [other, tensor.py().None().into_bound(tensor.py())] {
-        tensor.setattr(name, dtype)?;
-        let mut shows = false;
-        for ((mask, before), after) in found.iter_mut().zip(&before).zip(now()) {
-            for (byte, (old, new)) in before
-                .to_ne_bytes()
-                .into_iter()
-                .zip(after.to_ne_bytes())
-                .enumerate()
-            {
-                if (old, new) == (0, 1) {
-                    let mut bytes = [0; WORD];
-                    bytes[byte] = u8::MAX;
-                    *mask |= usize::from_ne_bytes(bytes);
-                    shows = true;
-                }
-            }
-        }
-        if !shows {
-            return Ok(None);
-        }
-    }
-    let at = only((0..found.len()).filter(|at| found[*at] != 0));
-    Ok(at.map(|at| Flags { at, mask: found[at] }))
-}
-
 /// The words of the Python object of a tensor.
 fn object_words(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let size = number(tensor.get_type().as_any(), "__basicsize__")?;
     // SAFETY: [gil] [bounds] [alive] an object has the size that its type states.
     Ok(unsafe { words_of(address(tensor).expose_provenance(), size / WORD) })
-}
-
-/// Where the Python object of a tensor has its two dicts of hooks.
-fn hooks(tensor: &Bound<'_, PyAny>) -> PyResult<Option<[usize; 2]>> {
-    let py = tensor.py();
-    let before = object_words(tensor)?;
-    let mut hooks = [None; 2];
-    for (place, (method, name)) in hooks.iter_mut().zip([
-        ("register_hook", "_backward_hooks"),
-        (
-            "register_post_accumulate_grad_hook",
-            "_post_accumulate_grad_hooks",
-        ),
-    ]) {
-        tensor.call_method1(method, (py.import("builtins")?.getattr("id")?,))?;
-        let dict = tensor.getattr(name)?.as_ptr().addr();
-        let after = object_words(tensor)?;
-        *place = only((0..after.len()).filter(|at| after[*at] == dict && before[*at] == 0));
-    }
-    Ok(hooks[0].zip(hooks[1]).map(|(first, second)| [first, second]))
 }
 
 /// Where a storage has the address of its data: asked of memory that is not torch's own, whose owner has another address.
@@ -687,27 +624,6 @@ fn data(probes: &Probes<'_>) -> PyResult<Option<usize>> {
     // SAFETY: [gil] [bounds] [alive] torch says where the implementation of the storage is.
     let found = unsafe { words_of(implementation, room / WORD) };
     Ok(only((0..found.len()).filter(|at| found[*at] == wanted)))
-}
-
-/// Where a tensor has what autograd knows of it: nothing in a new one, something in one that has ever required a gradient.
-fn autograd(probes: &Probes<'_>) -> PyResult<Option<usize>> {
-    let mut places: Vec<usize> = (0..probes.words).collect();
-    for (shape, dtype) in [
-        (&[3, 2][..], "float32"),
-        (&[], "float64"),
-        (&[1, 4, 1], "complex64"),
-    ] {
-        let (one, two) = (probes.tensor(shape, dtype)?, probes.tensor(shape, "int64")?);
-        let (before, other) = (probes.words(&one)?, probes.words(&two)?);
-        one.call_method1("requires_grad_", (true,))?;
-        let during = probes.words(&one)?;
-        one.call_method1("requires_grad_", (false,))?;
-        let after = probes.words(&one)?;
-        places.retain(|at| {
-            before[*at] == 0 && other[*at] == 0 && during[*at] != 0 && after[*at] == during[*at]
-        });
-    }
-    Ok(only(places.into_iter()))
 }
 
 /// Where a tensor has the number of its dtype, in halves of two bytes, and what `DLPack` calls the dtypes.
