@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 
 import pytest
 import torch
@@ -88,7 +89,7 @@ def test_each_leaf_has_a_place_of_its_own_in_a_buffer(kinds: list[tuple[list[int
         first = view.storage_offset() * view.itemsize
         taken.append((first, first + view.numel() * view.itemsize))
     taken = sorted(place for place in taken if place[0] < place[1])
-    assert all(one[1] <= two[0] for one, two in zip(taken, taken[1:]))
+    assert all(one[1] <= two[0] for one, two in pairwise(taken))
     before = [view._version for view in td.values()]
     td["last"].add_(1)
     assert [view._version for view in td.values()] == [version + 1 for version in before]
