@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "overwritten", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "plain_pairs", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
 
 __version__: Final[str]
 
@@ -256,6 +256,13 @@ def open_consolidated(path: str | PathLike[str], mode: str) -> tuple[Map, int, s
     and was held against the buffer.
     """
 
+def overwritten(targets: list[Any], sources: list[Any]) -> list[int] | None:
+    """
+    The numbers of the `sources` that may have other values when they are copied into the one of `targets` at the same place, or
+    into rows of it, after those before them; what is no tensor has no memory, and a place without a target, None, does not
+    count. `None` where one is not plain memory.
+    """
+
 def packed_places(leaves: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex]]) -> tuple[list[int], int]:
     """
     Where leaves of so many bytes, with items of so many, lie in one buffer, and its size.
@@ -295,6 +302,11 @@ def places_in(leaves: list[Any], buffer: Any) -> tuple[list[int], list[int]] | N
     """
     Where `leaves` lie in the tensor of bytes `buffer`, if they are just what it holds, in any order: for each its first byte,
     and the first byte of the next one. `None` where they are not, or where one does not tell its address.
+    """
+
+def plain_pairs(leaves: list[Any], values: list[Any]) -> bool:
+    """
+    [`same_shapes`] of tensors that have nothing to do with a gradient; false also where that would take a longer look.
     """
 
 def prepare() -> None:

@@ -231,3 +231,24 @@ class TestAllOrNothing:
         with pytest.raises(RuntimeError, match="locked"):
             td.update({"a": ZEROS, "n": {"x": ZEROS, "m": {"y": torch.zeros(4, 3, 2)}}})
         unchanged(td, before)
+
+
+@pytest.mark.parametrize("write", ["update_", "in place"])
+def test_writes_carry_gradients(write: str) -> None:
+    weights = torch.ones(3, requires_grad=True)
+    td = TensorDict({"a": torch.zeros(3), "b": torch.zeros(3), "n": {"c": torch.zeros(3)}})
+    source = {"a": weights * 2, "b": torch.ones(3), "n": {"c": weights * 3}}
+    td.update_(source) if write == "update_" else td.update(source, inplace=True)
+    (td["a"].sum() + td["b"].sum() + td["n", "c"].sum()).backward()
+    assert weights.grad is not None
+    assert weights.grad.tolist() == [5.0] * 3
+
+
+def test_what_has_a_history_is_overwritten() -> None:
+    weights = torch.ones(3, requires_grad=True)
+    td = TensorDict({"a": weights * 2, "b": weights * 3})
+    td.update_({"a": torch.full((3,), 5.0), "b": torch.full((3,), 6.0)})
+    (td["a"] * td["b"]).sum().backward()
+    assert td["a"].tolist() == [5.0] * 3
+    assert weights.grad is not None
+    assert weights.grad.tolist() == [0.0] * 3

@@ -160,6 +160,7 @@ def _unfit(index: Index, shape: Any) -> RuntimeError:
 
 def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans writes into the rows at `index`: each member gets the elements that lie in it."""
+    plan.parted = True
     for member, rows, key in parts_at(node, index, value):
         if (
             key is None

@@ -17,7 +17,7 @@ from tensordict._kernel.unbatched import is_unbatched
 from tensordict._ops.access import holder_of
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
-from tensordict._ops.update import check_copy, plan_copies
+from tensordict._ops.update import check_copy, check_kinds, plan_copies
 from tensordict._ops.writes import ObjectEntry, Writes
 from tensordict._reexport import non_tensor, sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
@@ -131,6 +131,7 @@ def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans the writes of the entries of `value`: into leaves that are there, and as new entries, zero in all other rows."""
     fields = node._fields()
     items = value._entries() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
+    by_name = isinstance(value, TensorCollection) or all([type(key) is str for key in items])
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
         if isinstance(target, TensorCollection) and target._is_non_tensor:
@@ -142,9 +143,26 @@ def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
         elif target is not None:
             plan_copies(node, {key: item}, index, None, plan)
         else:
-            below, name = _holder_for(node, path_of(key))
+            below, rest = _holder_for(node, path_of(key))
             below._check_unlocked()
-            plan.sets.append((below, name[0], fresh_rows(below, index, name[0], _nested(name[1:], item)), False))
+            if not by_name and _joins(plan, below, rest, index, item):
+                continue
+            plan.sets.append((below, rest[0], fresh_rows(below, index, rest[0], _nested(rest[1:], item)), False))
+
+
+def _joins(plan: Writes, node: Any, path: Path, index: Index, item: Any) -> bool:
+    """Writes what is new into a new node that an earlier key of the same mapping made, if there is one."""
+    made = next((made for holder, key, made, _ in reversed(plan.sets) if holder is node and key == path[0]), None)
+    if made is None:
+        return False
+    if not isinstance(made, TensorCollection) or made._is_non_tensor:
+        if len(path) > 1:
+            raise through_leaf(path[0], made, key_of(path[1:]))
+        return False
+    item = _nested(path[1:], item)
+    check_kinds(path[0], made, item)
+    made._assign(index, item)  # type: ignore[attr-defined]
+    return True
 
 
 def _holder_for(node: Any, path: Path) -> tuple[Any, Path]:

@@ -12,6 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.native import plain_pairs
 from tensordict._kernel.ragged import plan_write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
@@ -206,10 +207,13 @@ class _UpdatePlan:
             return
         if node._stacked and isinstance(source, TensorCollection):
             members = node._pieces()
+            self.all.parted = True
             for part, piece in zip(members.values(), node._pieces_of(source, members)):
                 self.add(part, piece, keys)
             return
         entries = _entries(source)
+        if self.inplace and keys is None and _plan_whole(node, entries, self.all):
+            return
         if self.pending is None and not all([type(key) is str for key, _ in entries]):
             self.pending = []
         if keys is None and self.pending is None and not self.inplace and not self.clone:
@@ -320,11 +324,10 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
     if node._stacked or node._is_non_tensor:
         _plan_parts(node, source, index, keys, plan, above)
         return
-    fields, copies = node._fields(), plan.copies
-    for key, value in _entries(source):
-        if index is None and keys is None and type(key) is str and _fits(target := fields.get(key), value):
-            copies.append((target, None, value))  # most entries need no more
-            continue
+    fields, copies, entries = node._fields(), plan.copies, _entries(source)
+    if index is None and keys is None and _plan_whole(node, entries, plan):
+        return
+    for key, value in entries:
         path = (key,) if type(key) is str else path_of(key)
         below = _wanted(path, keys)
         if below is not None and not below:
@@ -336,20 +339,34 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
             holder, last = holder_of(node, path)
             plan.put_objects(ObjectEntry(holder, last), index, _fitting(holder, last, target, value))
             continue
-        _check_kinds(key_of(above + path), target, value)
+        check_kinds(key_of(above + path), target, value)
         if isinstance(target, TensorCollection):
             plan_copies(target, value, index, below, plan, above + path)
         elif index is None or not is_unbatched(target):  # that has no rows
             copies.append((target, index, _checked(above + path, target, value, index)))
 
 
+def _plan_whole(node: Any, entries: Iterable[tuple[Any, Any]], plan: Writes) -> bool:
+    """Plans the copies of all entries at once where each is a plain tensor of the shape of the leaf that is there."""
+    if not node._dict_backed:
+        return False
+    fields = node._fields()
+    leaves, values = [fields.get(key) for key, _ in entries], [value for _, value in entries]
+    fits = plain_pairs(leaves, values)
+    if fits:
+        plan.leaves += leaves
+        plan.values += values
+    return fits
+
+
 def _plan_parts(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path) -> None:
     """`plan_copies` for a stack, member by member, and for what holds objects and is no entry of a tensordict."""
     if not node._is_non_tensor:
+        plan.parted = True
         for part, piece, own in node._parts_at(index, source):
             plan_copies(part, piece, own, keys, plan, above)
     elif index is None:
-        plan.put_call(partial(node.update_, source))
+        plan.put_call(partial(node.update_, plan.own(source)))
     else:
         node._plan_assign(index, source, plan)
 
@@ -362,13 +379,7 @@ def _checked(path: Path, target: Tensor, value: Any, index: Index | None) -> Ten
     return value
 
 
-def _fits(target: Any, value: Any) -> bool:
-    """Whether both are plain tensors of one shape."""
-    both = type(target) is Tensor and type(value) is Tensor
-    return both and not (target.is_nested or value.is_nested) and bool(target.shape == value.shape)
-
-
-def _check_kinds(key: Key, target: Any, value: Any) -> None:
+def check_kinds(key: Key, target: Any, value: Any) -> None:
     """Raises where a node is written into a leaf, or a leaf into a node."""
     if isinstance(target, TensorCollection) is not isinstance(value, (TensorCollection, Mapping)):
         kind = "tensordict" if isinstance(target, TensorCollection) else "tensor"

@@ -119,7 +119,7 @@ class Waist(TensorCollection):
 
     def _plan_assign(self, index: Index, value: Any, plan: Any) -> None:
         """Plans `_assign`; what this raises, and what it does not check, is known before anything is written."""
-        plan.put_call(partial(self._assign, index, value))
+        plan.put_call(partial(self._assign, index, plan.own(value)))
 
     def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
         """For stacks: the members that an index meets, what of a value belongs to each, and its rows; None for all rows."""

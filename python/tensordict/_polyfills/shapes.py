@@ -28,9 +28,21 @@ def same_shapes(leaves: list[Tensor], values: list[Any]) -> bool:
     return all([type(value) is Tensor and value.shape == leaf.shape for leaf, value in zip(leaves, values)])
 
 
+def plain_pairs(leaves: list[Tensor], values: list[Any]) -> bool:
+    """Whether each value is a tensor of the shape of the leaf at its place, and neither requires a gradient."""
+    return same_shapes(leaves, values) and not any([tensor.requires_grad for tensor in (*leaves, *values)])
+
+
+def overwritten(targets: list[Tensor], sources: list[Tensor]) -> list[int]:
+    """Which sources may change before they are copied: all, since compiled code has no addresses."""
+    return list(range(len(sources)))
+
+
 TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (native.all_fit, all_fit),
     (native.all_tensors, all_tensors),
+    (native.overwritten, overwritten),
+    (native.plain_pairs, plain_pairs),
     (native.regrouped, regrouped),
     (native.same_shapes, same_shapes),
 ]

@@ -18,12 +18,14 @@ use crate::memmap::room;
 
 mod carry;
 mod layout;
+mod overlap;
 mod padded;
 mod positions;
 
 pub use carry::{PARALLEL_FROM, run, run_here, stream};
 use layout::Steps;
 pub use layout::{Dims, Layout, MAX_DIMS, Source};
+pub use overlap::{Extent, overwritten};
 use padded::Padding;
 pub use padded::Side;
 use positions::FILL;

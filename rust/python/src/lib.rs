@@ -41,7 +41,7 @@ mod _core {
     #[pymodule_export]
     use crate::schedule::{partition_greedy, partition_kk, prepare, runs_under};
     #[pymodule_export]
-    use crate::shapes::{all_fit, all_tensors, regrouped, same_shapes};
+    use crate::shapes::{all_fit, all_tensors, overwritten, plain_pairs, regrouped, same_shapes};
     #[pymodule_export]
     use crate::store::{
         FolderMoment, Level, inherited_locks, key_file_name, load_tree, save_leaf, save_level, save_tree,

@@ -1,9 +1,12 @@
-//! Shapes of many leaves in one call. Each function declines what is not a plain tensor: then Python looks.
+//! Shapes of many leaves, and how they lie, in one call. Each function declines what is not a plain tensor: then Python looks.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
+use tensordict_core::rows::{self, Extent};
 
-use crate::tensor::{Shapes, is_tensor, knows_types};
+use crate::error::raise;
+use crate::tensor::{Session, Shapes, TensorView, is_tensor, knows_types, read};
 
 /// For each leaf the sizes `sizes`, then those of the leaf behind its first `consumed` dimensions, as a tuple; equal
 /// neighbours share theirs. `None` where a leaf is not a plain dense CPU tensor.
@@ -42,6 +45,32 @@ pub(crate) fn regrouped<'py>(
     Ok(Some(found))
 }
 
+/// [`same_shapes`] of tensors that have nothing to do with a gradient; false also where that would take a longer look.
+#[pyfunction]
+pub(crate) fn plain_pairs(
+    py: Python<'_>,
+    leaves: &Bound<'_, PyList>,
+    values: &Bound<'_, PyList>,
+) -> PyResult<bool> {
+    let Some(shapes) = Shapes::open(py)? else {
+        return Ok(false);
+    };
+    for (leaf, value) in leaves.iter().zip(values) {
+        let one = shapes.and_history(&leaf)?;
+        if !one.is_some_and(|(_, free)| free) || one != shapes.and_history(&value)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn extents(places: &[(usize, rows::Layout)]) -> Vec<Extent<'_>> {
+    places
+        .iter()
+        .map(|(start, layout)| Extent::new(*start, layout))
+        .collect()
+}
+
 /// Whether all of `values` are tensors whose leading sizes are `sizes`; false also where that would take a longer look.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "the sizes are made from a tuple")]
@@ -75,6 +104,39 @@ pub(crate) fn same_shapes(
         }
     }
     Ok(true)
+}
+
+/// The numbers of the `sources` that may have other values when they are copied into the one of `targets` at the same place, or
+/// into rows of it, after those before them; what is no tensor has no memory, and a place without a target, None, does not
+/// count. `None` where one is not plain memory.
+#[pyfunction]
+pub(crate) fn overwritten(
+    targets: &Bound<'_, PyList>,
+    sources: &Bound<'_, PyList>,
+) -> PyResult<Option<Vec<usize>>> {
+    let Some(session) = Session::open(targets.py())? else {
+        return Ok(None);
+    };
+    let nothing = rows::Layout::contiguous(1, &[0]).map_err(|error| raise(&error))?;
+    let places = |leaves: &Bound<'_, PyList>| -> PyResult<Option<Vec<(usize, rows::Layout)>>> {
+        let mut found = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            let place = |view: TensorView<'_>| (view.bytes().as_ptr().addr(), *view.layout());
+            found.push(match session.at_once(&leaf) {
+                Some(view) => place(view),
+                None if !leaf.hasattr(intern!(leaf.py(), "untyped_storage"))? => (0, nothing),
+                None => match read(&leaf)? {
+                    Some(view) => place(view),
+                    None => return Ok(None),
+                },
+            });
+        }
+        Ok(Some(found))
+    };
+    let (Some(targets), Some(sources)) = (places(targets)?, places(sources)?) else {
+        return Ok(None);
+    };
+    Ok(Some(rows::overwritten(&extents(&targets), &extents(&sources))))
 }
 
 /// Whether the type of all of `values` is exactly `torch.Tensor`.

@@ -20,12 +20,13 @@ mod object;
 mod room;
 mod seen;
 mod session;
+mod shapes;
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use pyo3::exceptions::{PyAttributeError, PyImportError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
@@ -45,6 +46,7 @@ pub(crate) use self::mover::Mover;
 pub(crate) use self::object::{Weakly, next_if_key, own_dict, references};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
+pub(crate) use self::shapes::Shapes;
 
 const CPU: i32 = 1;
 const COMPLEX: u8 = 5;
@@ -204,7 +206,12 @@ struct Torch {
     /// Where tensors have their fields; not set before the first [`Session`]. It is set by moving what was found, with the
     /// GIL held: a fork from Python never sees it half made.
     places: OnceLock<Option<Places>>,
+    /// How often they were looked for.
+    searches: AtomicU8,
 }
+
+/// Searches for the places, but for the last.
+const SEARCHES: u8 = 7;
 
 static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
 
@@ -302,14 +309,19 @@ impl Torch {
             forward_ad: forward_ad.unbind(),
             is_inference: torch.getattr("is_inference_mode_enabled")?.unbind(),
             places: OnceLock::new(),
+            searches: AtomicU8::new(0),
         }))
     }
 
     /// Finds out where tensors have their fields, once; nothing that changes what torch does may be active.
+    ///
+    /// What a moment brings can make a search fail (no memory, a deep recursion, other threads that search): it is tried again.
     fn look_for_places(&self, py: Python<'_>) -> PyResult<()> {
         if self.places.get().is_none() && !self.is_inference.bind(py).call0()?.is_truthy()? {
             let found = Places::find(py, |tensor| self.exchange(tensor)).unwrap_or_default();
-            let _ = self.places.set(found);
+            if found.is_some() || self.searches.fetch_add(1, Ordering::Relaxed) >= SEARCHES {
+                let _ = self.places.set(found);
+            }
         }
         Ok(())
     }
@@ -556,43 +568,6 @@ pub(crate) fn knows_types(py: Python<'_>) -> PyResult<()> {
 /// Whether the type of `object` is exactly `torch.Tensor`; torch must have been looked up.
 pub(crate) fn is_tensor(object: &Bound<'_, PyAny>) -> bool {
     PLAIN[0].load(Ordering::Acquire) == object.get_type_ptr()
-}
-
-/// The shapes of plain dense CPU tensors.
-pub(crate) struct Shapes<'py> {
-    torch: &'py Torch,
-    places: &'py Places,
-}
-
-impl<'py> Shapes<'py> {
-    /// `None` where it is not known how tensors keep their shapes.
-    pub(crate) fn open(py: Python<'py>) -> PyResult<Option<Self>> {
-        let Some(torch) = Torch::get(py)? else {
-            return Ok(None);
-        };
-        Ok(torch.places(py)?.map(|places| Self { torch, places }))
-    }
-
-    /// The sizes of `object`; `None` where it is not a plain dense CPU tensor.
-    #[inline]
-    pub(crate) fn of<'a>(&self, object: &'a Bound<'py, PyAny>) -> PyResult<Option<&'a [i64]>> {
-        if !is_plain_type(object) {
-            return Ok(None);
-        }
-        // SAFETY: [gil] the object's type is `torch.Tensor` or a subclass, and it is alive.
-        let Some(direct) = (unsafe { self.places.read(direct::address(object)) }) else {
-            return Ok(None);
-        };
-        if self.places.checked {
-            self.torch.check(object, &direct)?;
-        }
-        let ndim = usize::try_from(direct.raw.ndim).unwrap_or(0);
-        // SAFETY: [alive] it is alive for `'a`; a thread that resizes it in place meanwhile changes the sizes where they
-        // stand, of which there are at most five.
-        Ok(Some(unsafe {
-            std::slice::from_raw_parts(direct.raw.shape, ndim)
-        }))
-    }
 }
 
 /// What a tensor says of itself.
