@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,9 @@ class _SubTensorDict(View):
             target[self._parsed.key] = value
 
     def _assign(self, index: Index, value: Any) -> None:
+        if self._source._stacked and type(index.key) is slice and index.key == slice(None):
+            self._source._assign(self._parsed, value)  # also where the members are unlike, and have no rows to be read
+            return
         # the rows of rows may be copies, so they are changed and written back
         rows = self._plain()._cloned()
         rows._assign(index, value)
@@ -121,6 +125,12 @@ class _SubTensorDict(View):
             self._source._assign(self._parsed, {key: value})
             return
         self._store(self._source._get_str(key), value)
+
+    def update(self, input_dict_or_td: Any = None, clone: bool = False, inplace: bool = False, **kwargs: Any) -> Self:
+        if self._source._stacked and not kwargs and isinstance(input_dict_or_td, (TensorCollection, Mapping)):
+            self._source._assign(self._parsed, input_dict_or_td)
+            return self
+        return super().update(input_dict_or_td, clone, inplace, **kwargs)
 
     def update_(self, input_dict_or_td: Any = None, clone: bool = False, **kwargs: Any) -> Self:
         options = {name: kwargs.pop(name) for name in ("non_blocking", "keys_to_update") if name in kwargs}

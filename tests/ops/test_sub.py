@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from containers import same
-from tensordict import TensorDict
+from tensordict import TensorDict, lazy_stack
 
 INDICES = {
     "int": 1,
@@ -301,3 +301,17 @@ def test_folders_of_views_without_an_index(stored, tmp_path):
     (tmp_path / "meta.json").write_text(json.dumps(metadata))
     with pytest.raises(ValueError, match="index"):
         TensorDict.load_memmap(tmp_path)
+
+
+@pytest.mark.parametrize("write", ["update", "in place", "update_", "rows"])
+def test_rows_of_a_stack_of_unlike_members(write):
+    stack = lazy_stack([TensorDict({"a": torch.zeros(size)}) for size in (2, 3, 4)])
+    source = lazy_stack([TensorDict({"a": torch.full((size,), float(size))}) for size in (3, 4)])
+    view = stack._get_sub_tensordict(slice(1, None))
+    if write == "rows":
+        view[:] = source
+    elif write == "update_":
+        view.update_(source)
+    else:
+        view.update(source, inplace=write == "in place")
+    assert [part["a"].tolist() for part in stack.tensordicts] == [[0.0] * 2, [3.0] * 3, [4.0] * 4]
