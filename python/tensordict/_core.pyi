@@ -256,10 +256,10 @@ def open_consolidated(path: str | PathLike[str], mode: str) -> tuple[Map, int, s
     and was held against the buffer.
     """
 
-def overwritten(targets: list[Any], sources: list[Any]) -> list[int] | None:
+def overwritten(targets: list[Any], sources: list[Any], parts: SupportsGetItem[int, bool]) -> list[int] | None:
     """
     The numbers of the `sources` that may have other values when they are copied into the one of `targets` at the same place, or
-    into rows of it, after those before them; what is no tensor has no memory, and a place without a target, None, does not
+    into some rows of it where `parts` says so, after those before them; what is no tensor has no memory, and a place without a target, None, does not
     count. `None` where one is not plain memory.
     """
 

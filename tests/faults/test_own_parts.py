@@ -186,3 +186,22 @@ def test_a_new_node_that_is_a_leaf_too(value: Any) -> None:
         td[:2] = {"a": ONES, **value}
     assert sorted(td.keys()) == ["a"]
     assert td["a"].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        ((slice(None), [0, 1]), (slice(None), [1, 1])),
+        ((slice(None), [1]), (slice(None), [1])),
+        (torch.tensor([1, 0]), torch.tensor([1, 1])),
+        (torch.tensor([True, False]), [0]),
+        ([1], [1]),
+    ],
+)
+def test_rows_that_come_from_where_they_go(target: Any, source: Any) -> None:
+    values = torch.arange(12.0).reshape(2, 3, 2)
+    node = lazy_stack([TensorDict({"a": part.clone()}, [3]) for part in values])
+    node[target] = node[source]
+    wanted = values.clone()
+    wanted[target] = values[source]
+    torch.testing.assert_close(node["a"], wanted)

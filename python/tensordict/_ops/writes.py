@@ -131,10 +131,11 @@ class Writes:
         copies, sets = self.copies, self.sets
         leaves = [*self.leaves, *[leaf for leaf, _, _ in copies]]
         values = [*self.values, *[value for _, _, value in copies]]
+        parts = [*[False for _ in self.leaves], *[index is not None for _, index, _ in copies], *[False for _ in sets]]
         if sets:
             leaves += [node._get_str(key) if into else None for node, key, _, into in sets]
             values += [value for _, _, value, _ in sets]
-        for number in _overwritten(leaves, values):
+        for number in _overwritten(leaves, values, parts):
             value = values[number].clone()
             place = number - len(self.leaves)
             if place < 0:
@@ -185,12 +186,12 @@ class Writes:
             raise
 
 
-def _overwritten(leaves: list[Any], values: list[Any]) -> Iterable[int]:
+def _overwritten(leaves: list[Any], values: list[Any], parts: list[bool]) -> Iterable[int]:
     """The numbers of the values that may be others once those before them, or a part of them, were copied into their leaves.
 
     Leaves that are None stay as they are, and what is no tensor does.
     """
-    found = overwritten(leaves, values)
+    found = overwritten(leaves, values, parts)
     if found is not None:
         return found
     written: set[Any] = set()
@@ -200,7 +201,7 @@ def _overwritten(leaves: list[Any], values: list[Any]) -> Iterable[int]:
         if owner is None or other is None:
             is_changed = leaf is not None and hasattr(value, "clone")
         else:
-            is_changed = other in written or (owner == other and leaf is not value)
+            is_changed = other in written or (owner == other and (parts[number] or leaf is not value))
         if is_changed:
             changed.append(number)
         written.add(owner)

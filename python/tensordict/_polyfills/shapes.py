@@ -33,7 +33,7 @@ def plain_pairs(leaves: list[Tensor], values: list[Any]) -> bool:
     return same_shapes(leaves, values) and not any([tensor.requires_grad for tensor in (*leaves, *values)])
 
 
-def overwritten(targets: list[Tensor], sources: list[Tensor]) -> list[int]:
+def overwritten(targets: list[Tensor], sources: list[Tensor], parts: list[bool]) -> list[int]:
     """Which sources may change before they are copied: all, since compiled code has no addresses."""
     return list(range(len(sources)))
 

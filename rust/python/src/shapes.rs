@@ -107,12 +107,14 @@ pub(crate) fn same_shapes(
 }
 
 /// The numbers of the `sources` that may have other values when they are copied into the one of `targets` at the same place, or
-/// into rows of it, after those before them; what is no tensor has no memory, and a place without a target, None, does not
+/// into some rows of it where `parts` says so, after those before them; what is no tensor has no memory, and a place without a target, None, does not
 /// count. `None` where one is not plain memory.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "they are extracted from a list")]
 pub(crate) fn overwritten(
     targets: &Bound<'_, PyList>,
     sources: &Bound<'_, PyList>,
+    parts: Vec<bool>,
 ) -> PyResult<Option<Vec<usize>>> {
     let Some(session) = Session::open(targets.py())? else {
         return Ok(None);
@@ -136,7 +138,11 @@ pub(crate) fn overwritten(
     let (Some(targets), Some(sources)) = (places(targets)?, places(sources)?) else {
         return Ok(None);
     };
-    Ok(Some(rows::overwritten(&extents(&targets), &extents(&sources))))
+    Ok(Some(rows::overwritten(
+        &extents(&targets),
+        &extents(&sources),
+        &parts,
+    )))
 }
 
 /// Whether the type of all of `values` is exactly `torch.Tensor`.

@@ -57,10 +57,10 @@ impl<'a> Extent<'a> {
 }
 
 /// The numbers, in order, of the sources that may have other bytes when they are copied into the target at the same place,
-/// after those before them: because an earlier target meets them, or their own one in another place. Those that cannot be told
-/// apart count.
+/// after those before them: because an earlier target meets them, or their own one in another place. Where `parts` is true only
+/// some rows of the target are written, so that it is in another place always. Those that cannot be told apart count.
 #[must_use]
-pub fn overwritten(targets: &[Extent<'_>], sources: &[Extent<'_>]) -> Vec<usize> {
+pub fn overwritten(targets: &[Extent<'_>], sources: &[Extent<'_>], parts: &[bool]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..targets.len()).collect();
     order.sort_unstable_by_key(|number| targets[*number].start);
     // how far the targets up to each in this order reach
@@ -78,7 +78,9 @@ pub fn overwritten(targets: &[Extent<'_>], sources: &[Extent<'_>]) -> Vec<usize>
             let target = &targets[other];
             match other.cmp(&number) {
                 std::cmp::Ordering::Less => target.may_meet(source),
-                std::cmp::Ordering::Equal => target.may_meet(source) && !target.is_same(source),
+                std::cmp::Ordering::Equal => {
+                    target.may_meet(source) && (parts.get(number) == Some(&true) || !target.is_same(source))
+                }
                 std::cmp::Ordering::Greater => false,
             }
         })
@@ -132,11 +134,12 @@ mod tests {
         let row = layout(&[4], &[2]);
         let at = |start| Extent::new(start, &row);
         let (one, two, other) = (at(100), at(200), at(300));
-        assert_eq!(overwritten(&[one, two], &[two, one]), [1]);
-        assert_eq!(overwritten(&[one, two], &[one, two]), [0; 0]);
-        assert_eq!(overwritten(&[one, two], &[other, other]), [0; 0]);
-        assert_eq!(overwritten(&[one, two, other], &[two, other, one]), [2]);
-        assert_eq!(overwritten(&[one, two], &[at(102), at(206)]), [0, 1]);
+        assert_eq!(overwritten(&[one, two], &[two, one], &[]), [1]);
+        assert_eq!(overwritten(&[one, two], &[one, two], &[]), [0; 0]);
+        assert_eq!(overwritten(&[one, two], &[other, other], &[]), [0; 0]);
+        assert_eq!(overwritten(&[one, two, other], &[two, other, one], &[]), [2]);
+        assert_eq!(overwritten(&[one, two], &[at(102), at(206)], &[]), [0, 1]);
+        assert_eq!(overwritten(&[one, two], &[one, two], &[false, true]), [1]);
     }
 
     proptest! {
