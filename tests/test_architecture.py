@@ -250,6 +250,14 @@ def loops_enter_the_pool(source: Source) -> Iterator[str]:
             yield f"has {found[0]}"
 
 
+def cells_are_set_at_once(source: Source) -> Iterator[str]:
+    """The binding has no cells of PyO3, which let the interpreter lock go half made: a forked child would wait for ever."""
+    if source.path.startswith("python/"):
+        cells = r"\bPyOnceLock\b|\bpyo3::intern\b|\bderive\([^)]*FromPyObject|\bGILOnceCell\b"
+        for found in re.finditer(cells, rust_code(source.text)):
+            yield f"has {found[0]}"
+
+
 def locks_are_not_inherited(source: Source) -> Iterator[str]:
     """No lock of the core is a static: a child could inherit it locked, which is why there is `Turn`.
 
@@ -281,6 +289,7 @@ PYTHON_RULES = (
 RUST_RULES = (
     files_are_short,
     unsafe_is_in_few_files,
+    cells_are_set_at_once,
     loops_enter_the_pool,
     locks_are_not_inherited,
     errors_are_returned,
@@ -377,6 +386,9 @@ BREAKS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (loops_enter_the_pool, "core/src/writer.rs", "use rayon::prelude::*;"),
     (loops_enter_the_pool, "core/src/writer.rs", "fn f() { x.into_par_iter().for_each(g) }"),
     (locks_are_not_inherited, "core/src/writer.rs", "static MAKING: Mutex<()> = Mutex::new(());"),
+    (cells_are_set_at_once, "python/src/swap.rs", "static FOUND: PyOnceLock<u8> = PyOnceLock::new();"),
+    (cells_are_set_at_once, "python/src/swap.rs", "use pyo3::intern;"),
+    (cells_are_set_at_once, "python/src/swap.rs", "#[derive(Clone, FromPyObject)]\nstruct S;"),
     (errors_are_returned, "core/src/key.rs", "fn f() { g().unwrap(); }"),
     (errors_are_returned, "core/src/key.rs", '#[cfg(test)]\nmod tests { fn t() {} }\nfn f() { panic!("no") }'),
 ]
@@ -393,6 +405,7 @@ HOLDS: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (nothing_is_patched, "base.py", "import torch\nself.device = torch.device('cpu')"),
     (dynamo_is_not_loaded, "base.py", "def f():\n    import torch._dynamo"),
     (unsafe_is_in_few_files, "core/src/rows.rs", "unsafe fn f() {}"),
+    (cells_are_set_at_once, "python/src/swap.rs", "use crate::once::intern;"),
     (loops_enter_the_pool, "core/src/schedule.rs", "use rayon::prelude::*;"),
     (locks_are_not_inherited, "core/src/writer.rs", "struct S { lock: Mutex<()> }\nstatic MAKING: Turn<()> = Turn::new(f);"),
     (unsafe_is_in_few_files, "core/src/key.rs", '// unsafe\nconst S: &str = "unsafe \\" unsafe";'),

@@ -311,8 +311,8 @@ def plain_pairs(leaves: list[Any], values: list[Any]) -> bool:
 
 def prepare() -> None:
     """
-    Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it: called when the package is
-    imported. A later change is not seen.
+    Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it, and makes what may not be made
+    while another thread forks: called when the package is imported. A later change is not seen.
     """
 
 def read_directly() -> list[str]:

@@ -89,6 +89,52 @@ assert codes == [0] * 15, codes
 assert not failed, failed
 """
 
+# A thread does something for the first time in its process, while another one forks.
+FIRST = """
+import faulthandler, os, sys, threading, torch
+from tensordict import NonTensorData, TensorDict
+
+sys.setswitchinterval(1e-6)
+torch.set_num_threads(1)
+folder, name = sys.argv[1:]
+td = TensorDict({f"k{i}": torch.full((3,), float(i)) for i in range(20)}, [3])
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+
+def swap():
+    with TensorDict.from_module(net).data.clone().to_module(net):
+        pass
+
+do = {
+    "save": lambda place: td.clone().set("o", NonTensorData("x", [3])).memmap(f"{folder}/{place}"),
+    "like": lambda place: td.memmap_like(f"{folder}/{place}").make_memmap("z", [3]),
+    "file": lambda place: td.consolidate(f"{folder}/{place}"),
+    "stack": lambda place: torch.stack([td, td]),
+    "index": lambda place: td[torch.tensor([0, 1])],
+    "update": lambda place: td.clone().update_(td),
+    "swap": lambda place: swap(),
+}[name]
+started = threading.Event()
+
+def run():
+    started.set()
+    do("thread")
+
+thread = threading.Thread(target=run)
+thread.start()
+started.wait()
+children = []
+for number in range(12):
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(60, exit=True)
+        do(f"child{number}")
+        os._exit(0)
+    children.append(child)
+codes = [os.waitpid(child, 0)[1] for child in children]
+thread.join()
+assert codes == [0] * 12, codes
+"""
+
 # `make_memmap_from_tensor` of more than a batch of files, before and after the fork.
 LEAF = """
 import os, sys, torch
@@ -121,6 +167,11 @@ def test_the_pool_survives_a_fork(threads: str) -> None:
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_nothing_is_inherited_locked(threads: str, tmp_path: Path) -> None:
     run(BUSY, threads, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["save", "like", "file", "stack", "index", "update", "swap"])
+def test_nothing_is_inherited_half_made(name: str, tmp_path: Path) -> None:
+    run(FIRST, "2", str(tmp_path), name)
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])

@@ -5,10 +5,9 @@
 )]
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 use tensordict_core::consolidated::{self, Pack};
 use tensordict_core::file::Stayed;
@@ -19,8 +18,9 @@ use tensordict_core::rows;
 use crate::enter::enter;
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode};
+use crate::once::{intern, once};
 use crate::settle::settled;
-use crate::tensor::{Code, Like, Mover, Seen, Session, TensorView, is_tensor, once, read};
+use crate::tensor::{Code, Like, Mover, Seen, Session, TensorView, is_tensor, read};
 
 /// Views of all leaves, whose gradients do not matter; `None` where one is not plain memory. Torch may be asked meanwhile,
 /// so that another thread may free what was found already: see [`Session::at_once`] and [`alias`].
@@ -369,7 +369,7 @@ impl<'a, 'py> Viewer<'a, 'py> {
 /// A function of torch that makes a tensor of the memory of another one, around the dispatcher; `None` where this torch has
 /// none.
 fn quick_view(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static FOUND: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    static FOUND: OnceLock<Option<Py<PyAny>>> = OnceLock::new();
     let found = once(&FOUND, py, || {
         let dynamo = py.import(intern!(py, "torch"))?.getattr("_C")?.getattr("_dynamo");
         let found = dynamo.and_then(|dynamo| dynamo.getattr("guards")?.getattr("_reinterpret_tensor"));

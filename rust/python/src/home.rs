@@ -6,10 +6,10 @@
 
 use std::cell::OnceCell;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use crate::once::intern;
 use crate::tensor::{next_if_key, own_dict};
 
 /// The value at `key`.

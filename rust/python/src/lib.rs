@@ -8,6 +8,7 @@ mod error;
 mod home;
 mod key;
 mod memmap;
+mod once;
 mod rows;
 mod schedule;
 mod settle;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use tensordict_core::balance;
 
 use crate::enter::enter;
+use crate::once::warm_up;
 
 /// Bytes of work that one cost stands for, when it is decided whether the GIL is released.
 const PER_COST: u64 = 512;
@@ -12,11 +13,12 @@ fn bytes(costs: &[u64]) -> u64 {
     costs.len() as u64 * PER_COST
 }
 
-/// Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it: called when the package is
-/// imported. A later change is not seen.
+/// Reads `TD_NUM_THREADS`, once, while the GIL is held, under which `os.environ` changes it, and makes what may not be made
+/// while another thread forks: called when the package is imported. A later change is not seen.
 #[pyfunction]
-pub(crate) fn prepare() {
+pub(crate) fn prepare(py: Python<'_>) {
     tensordict_core::schedule::prepare();
+    warm_up(py);
 }
 
 /// Deals costs, longest first, each to the part that has the least so far: the indices of each part, rising.

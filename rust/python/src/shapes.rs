@@ -1,11 +1,11 @@
 //! Shapes of many leaves, and how they lie, in one call. Each function declines what is not a plain tensor: then Python looks.
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tensordict_core::rows::{self, Extent};
 
 use crate::error::raise;
+use crate::once::intern;
 use crate::tensor::{Session, Shapes, TensorView, is_tensor, knows_types, read};
 
 /// For each leaf the sizes `sizes`, then those of the leaf behind its first `consumed` dimensions, as a tuple; equal

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple, PyWeakrefReference};
 
 use crate::error::internal;
+use crate::once::intern;
 use crate::tensor::{Attribute, Gradient, Gradients, Memory, Place, Weakly, compare_memory, references};
 
 /// How to ask a tensor for what a swap has to know.
@@ -152,6 +152,11 @@ impl Forget {
         let spare = spares().remove(&self.address);
         drop(spare);
     }
+}
+
+/// Makes the type of what is called then.
+pub(crate) fn warm_up(py: Python<'_>) {
+    py.get_type::<Forget>();
 }
 
 /// The spares, locked.

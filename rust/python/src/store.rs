@@ -12,11 +12,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use tensordict_core::Error;
 use tensordict_core::file::{
@@ -31,8 +30,9 @@ use tensordict_core::schema::{DType, LeafSchema, dense_bytes};
 use crate::enter::{enter_waiting, wait};
 use crate::error::raise;
 use crate::memmap::{PyMap, parse_mode, space};
+use crate::once::{intern, once};
 use crate::settle::settled;
-use crate::tensor::{self, once};
+use crate::tensor;
 
 /// torch's data types beside ours, in both directions.
 struct DTypes {
@@ -41,7 +41,7 @@ struct DTypes {
     types: HashMap<usize, DType>,
 }
 
-static DTYPES: PyOnceLock<DTypes> = PyOnceLock::new();
+static DTYPES: OnceLock<DTypes> = OnceLock::new();
 
 impl DTypes {
     fn get(py: Python<'_>) -> PyResult<&Self> {
@@ -202,8 +202,6 @@ type LeafPlan<'py> = (
 );
 
 /// How Python wants it saved.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is an option of its own in Python"
@@ -217,6 +215,23 @@ pub(crate) struct Options {
     empty: bool,
     /// Whether files of zeros take their space as they are written to.
     sparse: bool,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Options {
+    type Error = PyErr;
+
+    fn extract(options: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = options.py();
+        let is = |name: &Bound<'py, PyString>| -> PyResult<bool> { options.get_item(name)?.extract() };
+        Ok(Self {
+            robust_key: is(intern!(py, "robust_key"))?,
+            copy_existing: is(intern!(py, "copy_existing"))?,
+            existsok: is(intern!(py, "existsok"))?,
+            durable: is(intern!(py, "durable"))?,
+            empty: is(intern!(py, "empty"))?,
+            sparse: is(intern!(py, "sparse"))?,
+        })
+    }
 }
 
 impl Options {

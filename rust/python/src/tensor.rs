@@ -30,9 +30,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use pyo3::exceptions::{PyAttributeError, PyImportError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use tensordict_core::rows::{Dims, Layout, MAX_DIMS, Source};
 
@@ -47,6 +45,7 @@ pub(crate) use self::object::{Weakly, next_if_key, own_dict, references};
 pub(crate) use self::seen::{AllSeen, Seen};
 pub(crate) use self::session::Session;
 pub(crate) use self::shapes::Shapes;
+use crate::once::{intern, once};
 
 const CPU: i32 = 1;
 const COMPLEX: u8 = 5;
@@ -213,25 +212,7 @@ struct Torch {
 /// Searches for the places, but for the last.
 const SEARCHES: u8 = 7;
 
-static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
-
-/// What `cell` holds, else what `make` makes. That runs Python, so it runs outside of the cell: others can come here
-/// meanwhile, and a fork from another thread leaves the child with an empty cell and not with one that waits for ever. Where
-/// two make it, the first one stays.
-#[inline]
-pub(crate) fn once<'a, T>(
-    cell: &'a PyOnceLock<T>,
-    py: Python<'_>,
-    make: impl FnOnce() -> PyResult<T>,
-) -> PyResult<&'a T> {
-    if let Some(found) = cell.get(py) {
-        return Ok(found);
-    }
-    let value = make()?;
-    let _ = cell.set(py, value);
-    cell.get(py)
-        .ok_or_else(|| crate::error::internal("what was kept is not there"))
-}
+static TORCH: OnceLock<Option<Torch>> = OnceLock::new();
 
 impl Torch {
     #[inline]

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::names::{Names, is_exact};
 use super::plan::{Listing, Live, Plan, fields};
 use crate::home::{Home, Kinds, begins_with, get, has_entries, next_if, remove, reorder, set};
+use crate::once::intern;
 use crate::spare::{Spare, spares};
 use crate::tensor::{Gradients, Memory, compare_memory, place_of};
 

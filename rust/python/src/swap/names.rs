@@ -1,11 +1,11 @@
 //! What of torch and of the package a swap asks for.
 
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
+use std::sync::OnceLock;
 
+use crate::once::once;
 use crate::spare::Questions;
-use crate::tensor::once;
 
 /// Whether `kind` is the type of `value`, not one above it.
 #[inline]
@@ -29,7 +29,7 @@ pub(super) struct Names {
 impl Names {
     #[inline]
     pub(super) fn get(py: Python<'_>) -> PyResult<&Self> {
-        static NAMES: PyOnceLock<Names> = PyOnceLock::new();
+        static NAMES: OnceLock<Names> = OnceLock::new();
         once(&NAMES, py, || {
             let torch = py.import("torch")?;
             let tensor = torch.getattr("Tensor")?;

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use super::names::{Names, is_exact};
 use crate::home::{remove, set};
+use crate::once::intern;
 use crate::spare::Spare;
 
 /// One entry of the tensordict, and where it goes in the module.

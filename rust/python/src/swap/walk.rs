@@ -5,13 +5,13 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use pyo3::exceptions::{PyKeyError, PyRecursionError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use super::names::{Names, is_exact};
 use super::plan::{FlatWeights, Level, Listing, Live, Plan, Slot, fields};
 use crate::home::{Entry, Home, Kinds, entries, entries_into, get, has_entries, next_if};
+use crate::once::intern;
 use crate::spare::{ByAddress, Spare, spares};
 use crate::tensor::Gradients;
 

@@ -6,9 +6,9 @@
 
 use std::ffi::{CStr, c_void};
 
+use crate::once::intern;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 

@@ -6,12 +6,12 @@
 
 use std::mem::MaybeUninit;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tensordict_core::rows::{Dims, Layout};
 
 use super::{Code, Like, Seen, TensorView, Torch};
+use crate::once::intern;
 
 /// Makes tensors as `torch.empty` does, contiguous, on the CPU. Keeps what the next one may share with the last one.
 pub(crate) struct Maker<'py> {

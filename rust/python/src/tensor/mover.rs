@@ -1,13 +1,13 @@
 //! Views of one storage that are like one another but for where they begin.
 #![allow(unsafe_code, reason = "the offset of a new tensor is written")]
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::check::differ;
 use super::direct::{self, Places};
 use super::{Session, Torch, is_plain_type};
+use crate::once::intern;
 
 /// Makes tensors of parts of one storage: of one dtype and shape, contiguous, without gradient. All count changes together.
 ///
