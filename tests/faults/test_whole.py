@@ -251,9 +251,9 @@ def waits():
     with open("/proc/locks") as locks:
         return any("->" in line for line in locks if f" {os.getpid()} " in line)
 def send():
-    while not calls:
-        if waits():
-            os.kill(os.getpid(), signal.SIGUSR1)
+    while not waits():
+        pass
+    os.kill(os.getpid(), signal.SIGUSR1)
 threading.Thread(target=send, daemon=True).start()
 try:
     data.memmap(folder)
