@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from tensordict import MemoryMappedTensor, TensorDict
+from tensordict._kernel.copies import copy_whole
 from tensordict._kernel.native import map_anonymous, map_create, map_open
 
 DTYPES = [
@@ -676,3 +677,26 @@ def test_a_file_is_replaced_by_its_content(tmp_path):
     assert MemoryMappedTensor.from_filename(file, torch.float32, (1000,))[0] == 3
     with pytest.raises(RuntimeError, match="exists"):
         MemoryMappedTensor.from_tensor(torch.zeros(3), filename=file)
+
+
+class TestMemoryThatMoves:
+    """The target of a copy stands in for a thread that exchanges the memory of the source meanwhile."""
+
+    class Target:
+        def __init__(self, moves: int) -> None:
+            self.moves = moves
+            self.copies = 0
+
+        def copy_(self, source: torch.Tensor) -> None:
+            self.copies += 1
+            if self.copies <= self.moves:
+                source.set_(source.clone())
+
+    def test_the_copy_is_made_again(self) -> None:
+        target = self.Target(2)
+        copy_whole(target, torch.ones(3))  # type: ignore[arg-type]
+        assert target.copies == 3
+
+    def test_it_is_not_made_for_ever(self) -> None:
+        with pytest.raises(RuntimeError, match="exchanged by another thread"):
+            copy_whole(self.Target(1 << 30), torch.ones(3))  # type: ignore[arg-type]

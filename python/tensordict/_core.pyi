@@ -192,7 +192,8 @@ def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | Non
 
 def inherited_locks() -> list[int]:
     """
-    The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
+    The descriptors of the locks that the parent of this process held when it was forked, to be closed here. To be called in each
+    child once.
     """
 
 def is_plain(leaves: list[Any]) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.copies import copy_whole
 from tensordict._kernel.errors import NoFileError
 from tensordict._kernel.index_chain import NotAnIndexError, compose
 from tensordict._kernel.native import Map, map_anonymous, map_create, map_descriptor, map_filled, map_open, register_plain_type
@@ -413,7 +414,7 @@ class MemoryMappedTensor(Tensor):
         # All that can be wrong with the data comes up here, before a file is there.
         _check_copy(input)
         source = input if isinstance(size, Tensor) else input.expand(size)
-        return cls._made(size, input.dtype, filename, existsok, lambda made: made.copy_(source))
+        return cls._made(size, input.dtype, filename, existsok, lambda made: copy_whole(made, source))
 
     @classmethod
     def from_filename(

@@ -179,10 +179,19 @@ def test_new_entries_of_one_new_node(value: Any, wanted: dict[Any, float]) -> No
     assert found == {key: [number, number, 0.0] for key, number in wanted.items()}
 
 
-@pytest.mark.parametrize("value", [{"m": ONES, ("m", "c"): TWOS}, {("m", "c"): TWOS, "m": ONES}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"m": ONES, ("m", "c"): TWOS},
+        {("m", "c"): TWOS, "m": ONES},
+        {("m", "o"): "s", ("m", "o", "z"): TWOS},
+        {("m", "o"): NonTensorStack("p", "q"), ("m", "o", "z"): TWOS},
+        {("m", "n", "o"): ONES, ("m", "n", "o", "z"): TWOS},
+    ],
+)
 def test_a_new_node_that_is_a_leaf_too(value: Any) -> None:
     td = TensorDict({"a": torch.zeros(3)}, [3])
-    with pytest.raises((RuntimeError, ValueError), match="'m'"):
+    with pytest.raises((RuntimeError, ValueError), match=r"'[mo]'"):
         td[:2] = {"a": ONES, **value}
     assert sorted(td.keys()) == ["a"]
     assert td["a"].tolist() == [0.0] * 3

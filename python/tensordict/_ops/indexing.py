@@ -159,6 +159,13 @@ def _joins(plan: Writes, node: Any, path: Path, index: Index, item: Any) -> bool
         if len(path) > 1:
             raise through_leaf(path[0], made, key_of(path[1:]))
         return False
+    below: Any = made
+    for depth in range(1, len(path) - 1):
+        below = below._fields().get(path[depth])
+        if below is None:
+            break
+        if not isinstance(below, TensorCollection) or below._is_non_tensor:
+            raise through_leaf(path[depth], below, key_of(path[depth + 1 :]))
     item = _nested(path[1:], item)
     check_kinds(path[0], made, item)
     made._assign(index, item)  # type: ignore[attr-defined]

@@ -1,14 +1,15 @@
 //! Locks that a forked child does not inherit.
 //!
 //! A fork copies the memory of all threads and runs one of them: a lock that another thread held at that moment would stay
-//! locked in the child for ever. A [`Turn`] belongs to the process that made it, by the number of the process. The child
-//! leaves what it inherited alone, locked or not, and makes its own.
+//! locked in the child for ever. A [`Turn`] belongs to the process that made it, by the number of the process and that of the
+//! forks before it: a child in a namespace of its own, or a late one, may have the number of a process above it. The child leaves
+//! what it inherited alone, locked or not, and makes its own.
 #![allow(
     unsafe_code,
     reason = "a lock that is replaced while others may look at it is known by its address"
 )]
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock, with what it guards, for each process that comes to it.
@@ -17,9 +18,21 @@ pub struct Turn<T: 'static> {
     fresh: fn() -> T,
 }
 
+/// How many forks there were, from process to process, that [`forked`] was told of.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// To be called in a child, where the calling thread is the only one.
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn process() -> (u32, u64) {
+    (std::process::id(), FORKS.load(Ordering::Relaxed))
+}
+
 /// The lock of one process. It is never freed: a thread of this process, or memory that a fork copied, may refer to it.
 struct Owned<T> {
-    process: u32,
+    process: (u32, u64),
     lock: Mutex<T>,
 }
 
@@ -36,7 +49,7 @@ impl<T: Send> Turn<T> {
     /// Waits for the threads of this process that have it, and has it until the guard is dropped. It must not be held where
     /// one waits for the thread pool, whose threads may want it.
     pub fn take(&'static self) -> MutexGuard<'static, T> {
-        let process = std::process::id();
+        let process = process();
         loop {
             let current = self.current.load(Ordering::Acquire);
             // SAFETY: [leaked] the address is null or was published below, whole, and is never freed.
@@ -81,10 +94,20 @@ mod tests {
         assert_eq!(*COUNT.take(), 8000);
     }
 
+    static AGAIN: Turn<u32> = Turn::new(|| 5);
+
+    #[test]
+    fn a_child_of_the_same_number_makes_its_own() {
+        let held = AGAIN.take();
+        forked(); // as if this process had the number of its parent
+        assert_eq!(*AGAIN.take(), 5);
+        assert_eq!(*held, 5);
+    }
+
     #[test]
     fn what_another_process_holds_is_left_alone() {
         let inherited: &'static Owned<u32> = Box::leak(Box::new(Owned {
-            process: 0,
+            process: (0, 0),
             lock: Mutex::new(1),
         }));
         let held = inherited.lock.lock();

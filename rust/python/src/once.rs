@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PySequence, PyString};
 
 /// What `cell` holds, else what `make` makes. That runs Python, so it runs outside of the cell. Where two make it, the first one
 /// stays.
@@ -53,5 +53,6 @@ pub(crate) use intern;
 pub(crate) fn warm_up(py: Python<'_>) {
     PyRuntimeError::new_err("nothing").restore(py);
     drop(PyErr::take(py)); // it asks for the type of its own exception for panics
+    drop(py.None().bind(py).cast::<PySequence>()); // what extracts a list of numbers may ask for this class
     crate::spare::warm_up(py);
 }

@@ -479,9 +479,11 @@ pub(crate) fn save_level(
     enter_waiting(py, || file::replace_level(&path, &meta, &files, &known))
 }
 
-/// The descriptors of the locks that the parent of this process held when it was forked, to be closed here.
+/// The descriptors of the locks that the parent of this process held when it was forked, to be closed here. To be called in each
+/// child once.
 #[pyfunction]
 pub(crate) fn inherited_locks() -> Vec<i32> {
+    tensordict_core::turn::forked();
     tensordict_core::folder::inherited_locks()
 }
 
