@@ -33,6 +33,22 @@ assert os.waitpid(child, 0)[1] == 0
 assert work()
 """
 
+# Torch keeps the operators that it has called in cells that a child inherits half made too: they are called before threads are.
+OPERATORS = """
+import torch
+from tensordict._kernel import native
+native.read_directly()
+one, two = torch.arange(6.0).reshape(2, 3), torch.full((2, 3), 1.0)
+for value in (one, one.to(torch.int64), one.to(torch.bool), one.to(torch.uint8)):
+    value.clone(), value.detach(), value.data, value.as_strided((2,), (1,), 1), value.narrow(0, 0, 1), value.view(-1)
+    torch.stack([value, value]), torch.cat([value, value]), torch.empty(3).copy_(value[0]), value[torch.tensor([0, 1])]
+    value.expand(2, 2, 3), value.unbind(0), value.contiguous(), value.unsqueeze(0), value.untyped_storage(), value.zero_()
+one + two, one * 2, (one == 1).all(), torch.equal(one, two), torch._foreach_copy_([one], [two]), one.isnan().any()
+one.view(torch.uint8).view(torch.float32), torch.empty(0).set_(one.untyped_storage(), 0, (2,), (1,)), one.random_()
+torch.frombuffer(bytearray(8), dtype=torch.uint8), torch.nn.Parameter(torch.nn.Linear(2, 2).weight).requires_grad_(False)
+torch.empty(3, dtype=torch.uint8).share_memory_()
+"""
+
 # Threads do everything that takes a lock or the pool, so that most forks happen while one of them has it.
 BUSY = """
 import os, shutil, sys, threading, torch
@@ -166,12 +182,12 @@ def test_the_pool_survives_a_fork(threads: str) -> None:
 
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_nothing_is_inherited_locked(threads: str, tmp_path: Path) -> None:
-    run(BUSY, threads, str(tmp_path))
+    run(OPERATORS + BUSY, threads, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["save", "like", "file", "stack", "index", "update", "swap"])
 def test_nothing_is_inherited_half_made(name: str, tmp_path: Path) -> None:
-    run(FIRST, "2", str(tmp_path), name)
+    run(OPERATORS + FIRST, "2", str(tmp_path), name)
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
