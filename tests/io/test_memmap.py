@@ -523,3 +523,24 @@ def test_a_key_that_is_no_field_is_not_written(tmp_path):
         mapped.memmap_refresh_()
     alone.make_memmap("y", (3, 2)).fill_(2)
     assert Fields.load_memmap(tmp_path / "alone").y.tolist() == [[2, 2]] * 3
+
+
+def test_what_is_mapped_in_place_in_the_background_is_locked_at_once(tmp_path: Path) -> None:
+    source = TensorDict({"a": torch.ones(3)}, [3])
+    future = source.memmap_(tmp_path / "a", return_early=True, num_threads=2)
+    with pytest.raises(RuntimeError, match="locked"):
+        source["b"] = torch.zeros(3)
+    assert future.result() is source
+    assert source.is_locked
+    assert set(TensorDict.load_memmap(tmp_path / "a").keys()) == {"a"}
+
+
+def test_what_cannot_be_mapped_in_the_background_is_unlocked_again(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    source = TensorDict({"a": torch.ones(3)}, [3])
+    future = source.memmap_(tmp_path / "file" / "a", return_early=True, num_threads=2)
+    with pytest.raises(OSError, match="file"):
+        future.result()
+    assert not source.is_locked
+    assert not source.is_memmap()
+    source["b"] = torch.zeros(3)

@@ -127,7 +127,10 @@ class MemmapOps(Waist):
         _refuse_shared(self)
         self._check_memmap_inplace()
         options = options_of(robust_key, copy_existing, existsok, durable=durable)
-        return in_background(_storing(self, prefix, options, Plan.put), prefix, return_early, num_threads)
+        work = _storing(self, prefix, options, Plan.put)
+        if not (return_early and num_threads > 1) or self.is_locked:
+            return in_background(work, prefix, return_early, num_threads)
+        return TensorDictFuture([_run_locked(work, prefix, self)])
 
     def _check_memmap_inplace(self) -> None:
         """Raises where the entries cannot be replaced by mapped ones."""
@@ -416,6 +419,26 @@ def in_background(work: Any, place: FilePath | None, return_early: bool, num_thr
     early = return_early and num_threads > 1
     result = run(work, place, early)
     return TensorDictFuture([result]) if early else result
+
+
+def _run_locked(work: Callable[[], Any], prefix: Any, node: Any) -> Any:
+    """A future of work on a node that is locked from now on, unless it fails: what comes in meanwhile would be in no file."""
+    node.lock_()
+    try:
+        future = run(partial(_do_or_unlock, work, node), prefix, True)
+    except BaseException:
+        node.unlock_()
+        raise
+    future.add_done_callback(lambda future: node.unlock_() if future.cancelled() else None)
+    return future
+
+
+def _do_or_unlock(work: Callable[[], Any], node: Any) -> Any:
+    try:
+        return work()
+    except BaseException:
+        node.unlock_()
+        raise
 
 
 def _storing(node: Any, prefix: Any, options: dict[str, bool], then: Callable[..., Any]) -> Callable[[], Any]:
