@@ -27,17 +27,17 @@ MOST_LINES = 800
 MOST_FUNCTION_LINES = 40
 MOST_WAIST_METHODS = 15
 
-# From the bottom up. A name is a module of `tensordict`; one that is not listed is a facade: it may import everything,
-# and no module of a layer may import it.
+# From the bottom up. A name is a module of `tensordict`, or a folder, in which a file may have a layer of its own; one that is
+# not listed is a facade: it may import everything, and no module of a layer may import it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_core", "_reexport", "_old_names"),
+    ("_core", "_reexport", "_old.names"),
     ("_types",),
     ("_kernel",),
-    ("memmap",),
+    ("_leaves", "memmap"),
     ("_ops",),
-    ("_io", "_convert", "_distributed"),
+    ("_io", "_convert", "_module", "_distributed"),
     ("base",),
-    ("_td", "_view", "_sub", "_swapped", "_lazy", "_persistent", "store"),
+    ("_td", "_views", "_module.swapped", "_lazy", "_persistent", "store"),
     ("_tensorclass",),
     ("_nontensor", "typedtensordict"),
     ("_torch", "_polyfills"),
@@ -45,6 +45,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 LAYER_OF = {name: level for level, names in enumerate(LAYERS) for name in names}
 FACADE = len(LAYERS)
+
+
+def layer_of(module: str) -> int:
+    """The layer of a module, or of a name in one: that of the file, if it has one, else that of its folder."""
+    parts = module.split(".")
+    return LAYER_OF.get(".".join(parts[:2]), LAYER_OF.get(parts[0], FACADE))
+
 
 # memory that is mapped (in the core, and handed to Python as a buffer), rows that are copied, tensors that are read (in
 # several parts, which lie in a folder of that name), locks that a child replaces
@@ -123,12 +130,12 @@ def calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
 
 def imports_go_down(source: Source) -> Iterator[str]:
     """A module imports its own layer and those below; upward only through `_reexport`."""
-    own = LAYER_OF.get(source.module.split(".")[0], FACADE)
+    own = layer_of(source.module)
     if source.module == "_reexport":
         return
     for name in imported(running(source.tree), source):
         package, _, rest = name.partition(".")
-        if package == "tensordict" and LAYER_OF.get(rest.split(".")[0], FACADE) > own:
+        if package == "tensordict" and layer_of(rest) > own:
             yield f"imports {name}, which is above it"
 
 

@@ -14,7 +14,7 @@ import torch
 
 import tensordict
 from tensordict import TensorDict
-from tensordict._old_names import TABLE
+from tensordict._old.names import TABLE
 
 NAMES = [(module, name) for module, names in TABLE.items() for name in names]
 

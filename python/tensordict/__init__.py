@@ -12,7 +12,6 @@ from tensordict._convert.functions import (
     from_tuple,
     fromkeys,
 )
-from tensordict._convert.module import from_module, from_modules
 from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._io.functions import append_memmap, from_consolidated, load, load_memmap, memmap, save
 from tensordict._kernel.dtype import is_bool, is_floating, is_inexact, is_integer
@@ -29,8 +28,9 @@ from tensordict._kernel.settings import (
     set_lazy_legacy,
     set_list_to_stack,
 )
-from tensordict._kernel.unbatched import UnbatchedTensor
 from tensordict._lazy import LazyStackedTensorDict
+from tensordict._leaves.unbatched import UnbatchedTensor
+from tensordict._module.conversions import from_module, from_modules
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack, TensorAttrs
 from tensordict._ops.pack import PackLayout
 from tensordict._td import TensorDict
@@ -130,4 +130,5 @@ __all__ = [
     "unravel_key_to_tuple",
 ]
 
+__path__.append(f"{__path__[0]}/_old")  # where `tensordict._C` and other names of old are found
 _polyfills.install()

@@ -44,9 +44,9 @@ def nested_objects(values: list[Any]) -> Any:
 
 def lazy_view(node: Any, change: Any, op: str, kwargs: dict[str, Any]) -> Any:
     """The lazy view of a tensordict that a change of its batch gives."""
-    from tensordict._lazy import views
+    from tensordict._views import batch
 
-    return views.lazy_view(node, change, op, kwargs)
+    return batch.lazy_view(node, change, op, kwargs)
 
 
 def tensor_attrs(tensor: Any, fields: Any) -> Any:
@@ -84,13 +84,13 @@ def maybe_dense_stack(items: Any, dim: int = 0, out: Any = None, **kwargs: Any) 
 
 def sub_tensordict(parent: Any, index: Any) -> Any:
     """The view of `parent` at `index`."""
-    from tensordict._sub import _SubTensorDict
+    from tensordict._views.rows import _SubTensorDict
 
     return _SubTensorDict(parent, index)
 
 
 def swapped(swap: Any, module: Any) -> Any:
     """The tensordict of what a swap took out of a module."""
-    from tensordict._swapped import _Swapped
+    from tensordict._module.swapped import _Swapped
 
     return _Swapped._of(swap, module)

@@ -15,8 +15,8 @@ from tensordict._kernel.index import ROWS, Index
 from tensordict._kernel.native import gather
 from tensordict._kernel.registry import exposed
 from tensordict._kernel.settings import CHECK_INVARIANTS
-from tensordict._kernel.unbatched import is_unbatched
-from tensordict._old_names import resolver
+from tensordict._leaves.unbatched import is_unbatched
+from tensordict._old.names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import plan_rows

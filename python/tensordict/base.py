@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tensordict._convert.anything import AnyConversions
 from tensordict._convert.functions import from_any, from_dict, from_namedtuple, from_struct_array, from_tuple
-from tensordict._convert.module import ModuleConversions
 from tensordict._convert.numpy import NumpyConversions
 from tensordict._convert.python import PythonConversions
 from tensordict._convert.pytree import PytreeConversions
@@ -19,7 +18,8 @@ from tensordict._io.state_dict import StateOps
 from tensordict._kernel.errors import _InplaceWriteError, _KeyThroughLeafError
 from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS, is_tensor_collection
 from tensordict._kernel.settings import get_defaults_to_none, set_get_defaults_to_none
-from tensordict._old_names import resolver
+from tensordict._module.conversions import ModuleConversions
+from tensordict._old.names import resolver
 from tensordict._ops.apply import ApplyOps
 from tensordict._ops.autograd import AutogradOps
 from tensordict._ops.batch import BatchOps
@@ -40,6 +40,7 @@ from tensordict._ops.rearrange import RearrangeOps
 from tensordict._ops.reductions import ReductionOps
 from tensordict._ops.repr import ReprOps
 from tensordict._ops.shape import ShapeOps
+from tensordict._ops.softmax import SoftmaxOps
 from tensordict._ops.update import UpdateOps
 from tensordict._types import NO_DEFAULT
 
@@ -76,6 +77,7 @@ class TensorDictOps(
     PointwiseOps,
     CompareOps,
     ReductionOps,
+    SoftmaxOps,
     CastOps,
     DeviceOps,
     AutogradOps,

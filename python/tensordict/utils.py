@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from torch.nn import Buffer
 
-from tensordict._convert.linked import LinkedList
+from tensordict._convert.linked_list import LinkedList
 from tensordict._convert.printed import parse_tensor_dict_string
 from tensordict._io.memmap import TensorDictFuture
 from tensordict._io.tree_print import print_directory_tree
@@ -17,7 +17,7 @@ from tensordict._kernel.printoptions import get_printoptions, set_printoptions
 from tensordict._kernel.settings import lazy_legacy, set_lazy_legacy
 from tensordict._kernel.shapes import expand_as_right, expand_right
 from tensordict._kernel.timing import timeit
-from tensordict._old_names import resolver
+from tensordict._old.names import resolver
 from tensordict._ops.check import _TensorDictPropertyError
 from tensordict._ops.check import check_tree as _check_recursive_properties
 from tensordict._types import KEY_SEPARATOR, DeviceType, IndexType, NestedKey

@@ -12,7 +12,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._convert.anything import Batch, batch_of, build, is_namedtuple, new
-from tensordict._convert.linked import LinkedList
+from tensordict._convert.linked_list import LinkedList
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.join import stack_tensordicts
 from tensordict._ops.waist import Waist

@@ -29,7 +29,7 @@ from tensordict._kernel.native import (
     packed_places,
     places_in,
 )
-from tensordict._kernel.unbatched import check_batched
+from tensordict._leaves.unbatched import check_batched
 from tensordict._ops.coerce import as_device
 from tensordict._ops.waist import Tree, Waist, collect, leaves_of, refill
 from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict

@@ -24,7 +24,7 @@ from tensordict._kernel.native import key_file_name
 from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.shapes import shape_of
 from tensordict._kernel.turns import TURNS
-from tensordict._kernel.unbatched import check_batched
+from tensordict._leaves.unbatched import check_batched
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.lock import lock_child
 from tensordict._ops.waist import Waist

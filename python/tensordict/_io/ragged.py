@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel.native import all_tensors
-from tensordict._kernel.ragged import is_jagged, like, ragged_dim, relaid
+from tensordict._leaves.ragged import is_jagged, like, ragged_dim, relaid
 from tensordict.memmap import check_whole
 
 _from_jagged = torch.nested.nested_tensor_from_jagged

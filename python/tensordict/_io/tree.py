@@ -19,7 +19,7 @@ from tensordict._kernel.errors import UnreadableError
 from tensordict._kernel.fork import close_inherited_locks
 from tensordict._kernel.native import FolderMoment, Level, load_tree, save_leaf, save_tree
 from tensordict._kernel.settings import SPARSE_FILES
-from tensordict._kernel.unbatched import check_batched
+from tensordict._leaves.unbatched import check_batched
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor, check_whole, origin_of

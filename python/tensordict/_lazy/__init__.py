@@ -2,7 +2,7 @@
 
 from tensordict._lazy.functions import dense_stack_tds, lazy_stack, maybe_dense_stack
 from tensordict._lazy.stack import LazyStackedTensorDict
-from tensordict._lazy.views import (
+from tensordict._views.batch import (
     _CustomOpTensorDict,
     _PermutedTensorDict,
     _SqueezedTensorDict,

@@ -10,16 +10,16 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._kernel import ragged
 from tensordict._kernel.change import Change
 from tensordict._kernel.errors import missing_key
 from tensordict._kernel.index import ROWS, Index, parse
 from tensordict._kernel.native import stack_dicts
 from tensordict._kernel.numbering import known
-from tensordict._kernel.unbatched import first_of, is_unbatched
 from tensordict._lazy.moves import changed
 from tensordict._lazy.ragged import Unlike, nested_of, padded_of, unlike
 from tensordict._lazy.write import Dealt, parts_at, pieces_of, plan_assign
+from tensordict._leaves import ragged
+from tensordict._leaves.unbatched import first_of, is_unbatched
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.join import densify, stack_tensordicts
 from tensordict._ops.writes import Writes

@@ -13,8 +13,8 @@ from torch import Size, Tensor
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.numbering import Sources, stand_in
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._kernel.unbatched import is_unbatched
 from tensordict._lazy.parted import Parted, finder
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.update import plan_update
 from tensordict._ops.writes import Writes
 from tensordict._reexport import object_stack

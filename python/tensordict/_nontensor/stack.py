@@ -12,7 +12,7 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._convert.linked import LinkedList
+from tensordict._convert.linked_list import LinkedList
 from tensordict._io.plan import mark_within
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index, parse

@@ -1,4 +1,4 @@
-"""Batch size, names of dimensions, device label: the state that all entries share."""
+"""The batch size, and what all leaves have in common."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.coerce import as_size
 from tensordict._ops.waist import Waist, leaves_of
-from tensordict._types import Names
 
 
 class BatchOps(Waist):
-    """Queries and changes of what all entries share."""
+    """The batch size, and questions about all leaves."""
 
     __slots__ = ()
 
@@ -126,103 +125,6 @@ class BatchOps(Waist):
             entry.batch_size = self.batch_size
         return self
 
-    # Device.
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device of all entries, or None where they may be on several."""
-        return self._device  # type: ignore[attr-defined]
-
-    @device.setter
-    def device(self, value: Any) -> None:
-        kind = "tensordict" if self._schema is None else "tensorclass"
-        raise RuntimeError(
-            f"device cannot be set using {kind}.device = device, since a tensor cannot change its device in place: use "
-            f"{kind}.to(device), which gives a {kind} on {value}"
-        )
-
-    def auto_device_(self) -> Self:
-        """Sets the device label to the device of the leaves, if it is one for all."""
-        devices = {leaf.device for leaf in leaves_of(self)}
-        self._label_device(devices.pop() if len(devices) == 1 else None)
-        return self
-
-    def clear_device_(self) -> Self:
-        """Removes the device label, here and below; the leaves stay where they are."""
-        self._label_device(None)
-        return self
-
-    def _label_device(self, device: torch.device | None) -> None:
-        self._set_device(device)
-        for part in self._parts():
-            if isinstance(part, BatchOps):
-                part._label_device(device)
-
-    def _device_type(self) -> str | None:
-        return None if self.device is None else self.device.type
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the device label is a CUDA device."""
-        return self._device_type() == "cuda"
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether the device label is the CPU."""
-        return self._device_type() == "cpu"
-
-    @property
-    def is_meta(self) -> bool:
-        """Whether the device label is the meta device."""
-        return self._device_type() == "meta"
-
-    # Names.
-
-    @property
-    def names(self) -> list[str | None]:
-        """The names of the batch dimensions, None for a dimension without one."""
-        names = self._names
-        return [None] * len(self.batch_size) if names is None else list(names)
-
-    @names.setter
-    def names(self, value: Sequence[str | None] | None) -> None:
-        self._name_dims(value)
-
-    def _name_dims(self, value: Sequence[str | None] | None) -> None:
-        """Sets the names: not by an assignment, by which compiled code of torch 2.11 loses a new object."""
-        if value is None:
-            self._adopt_names(None)
-            return
-        names: list[str | None] = [value] if isinstance(value, str) else list(value)
-        if len(names) != len(self.batch_size):
-            raise ValueError(
-                f"the length of the dimension names must equate the tensordict batch_dims attribute. Got {names} for "
-                f"batch_dims {len(self.batch_size)}."
-            )
-        given = [name for name in names if name is not None]
-        if len(set(given)) != len(given):
-            raise ValueError(f"some dimension names are non-unique: {names}.")
-        for name in given:
-            if not isinstance(name, str):
-                raise ValueError(f"dimension names are strings or None, got {name!r} of type {type(name).__name__}")
-        _check_taken(self, names)
-        self._adopt_names(names if given else None)
-
-    def _adopt_names(self, names: Names) -> None:
-        """Sets the names of the first dimensions, here and in all nodes below; other dimensions keep theirs."""
-        dims = len(self.batch_size)
-        if names is None:
-            self._set_names(None)
-        else:
-            own = self._names or [None] * dims
-            merged = [*names, *own[len(names) :]]
-            self._set_names(merged if any(name is not None for name in merged) else None)
-        if self._stacked:
-            return  # the members have got theirs
-        for part in self._parts():
-            if isinstance(part, BatchOps):
-                part._adopt_names(names)
-
     # Leaf queries.
 
     @property
@@ -279,17 +181,6 @@ def common_start(shapes: Sequence[Sequence[int]]) -> list[int]:
 
 def _is_bare(node: Any) -> bool:
     return not leaves_of(node) and not (node._is_non_tensor and node._stacked)
-
-
-def _check_taken(node: Any, names: Sequence[str | None]) -> None:
-    """Raises where names for the first dimensions are those of further dimensions of a node below."""
-    for key, entry in node._outline():
-        if isinstance(entry, BatchOps):
-            own = entry.names[len(names) :]
-            taken = [name for name in names if name is not None and name in own]
-            if taken:
-                raise ValueError(f"some dimension names are non-unique: {[*names, *own]} of the nested tensordict {key!r}.")
-            _check_taken(entry, [*names, *own])
 
 
 def _held(leaf: Any) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Size
 
 from tensordict._kernel.shapes import shape_of
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._types import Path, TensorCollection
 
 

@@ -10,9 +10,9 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.ragged import call
 from tensordict._kernel.shapes import expand_as_right
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.ragged import call
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.leafwise import relock
 from tensordict._ops.take import can_become, check_nodes_unlocked, take_over

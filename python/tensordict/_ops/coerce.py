@@ -13,7 +13,7 @@ from torch import Size, Tensor
 from tensordict._kernel.errors import batch_mismatch
 from tensordict._kernel.settings import LIST_TO_STACK
 from tensordict._kernel.shapes import shape_of
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.waist import copy_nodes
 from tensordict._reexport import dense_class, maybe_dense_stack, non_tensor, object_stack
 from tensordict._types import TensorCollection

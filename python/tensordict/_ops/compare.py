@@ -1,14 +1,11 @@
-"""Elementwise comparison, and the reductions of its results."""
+"""Elementwise comparison."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tensordict._ops.makers import comparison
-from tensordict._ops.reductions import reduce_flag
 from tensordict._ops.waist import Waist
 
 
@@ -24,19 +21,3 @@ class CompareOps(Waist):
     __gt__ = comparison("__gt__", torch.gt, Tensor.gt, mirrored="__lt__")
     __ge__ = comparison("__ge__", torch.ge, Tensor.ge, mirrored="__le__")
     __hash__ = None  # type: ignore[assignment]
-
-    def all(self, dim: int | None = None) -> Any:
-        """Whether all elements are true: a `bool` without `dim`, else a tensordict with that batch dimension reduced.
-
-        Raises:
-            RuntimeError: `dim` is no batch dimension.
-        """
-        return reduce_flag(self, torch.all, all, dim)
-
-    def any(self, dim: int | None = None) -> Any:
-        """Whether any element is true: a `bool` without `dim`, else a tensordict with that batch dimension reduced.
-
-        Raises:
-            RuntimeError: `dim` is no batch dimension.
-        """
-        return reduce_flag(self, torch.any, any, dim)

@@ -1,4 +1,4 @@
-"""Moves between devices, pinned memory, addresses."""
+"""The device label, moves between devices, pinned memory, addresses."""
 
 from __future__ import annotations
 
@@ -88,6 +88,54 @@ class DeviceOps(Waist):
     """`to` and its relatives, pinned memory, addresses."""
 
     __slots__ = ()
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of all entries, or None where they may be on several."""
+        return self._device  # type: ignore[attr-defined]
+
+    @device.setter
+    def device(self, value: Any) -> None:
+        kind = "tensordict" if self._schema is None else "tensorclass"
+        raise RuntimeError(
+            f"device cannot be set using {kind}.device = device, since a tensor cannot change its device in place: use "
+            f"{kind}.to(device), which gives a {kind} on {value}"
+        )
+
+    def auto_device_(self) -> Self:
+        """Sets the device label to the device of the leaves, if it is one for all."""
+        devices = {leaf.device for leaf in leaves_of(self)}
+        self._label_device(devices.pop() if len(devices) == 1 else None)
+        return self
+
+    def clear_device_(self) -> Self:
+        """Removes the device label, here and below; the leaves stay where they are."""
+        self._label_device(None)
+        return self
+
+    def _label_device(self, device: torch.device | None) -> None:
+        self._set_device(device)
+        for part in self._parts():
+            if isinstance(part, DeviceOps):
+                part._label_device(device)
+
+    def _device_type(self) -> str | None:
+        return None if self.device is None else self.device.type
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device label is a CUDA device."""
+        return self._device_type() == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the device label is the CPU."""
+        return self._device_type() == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether the device label is the meta device."""
+        return self._device_type() == "meta"
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The tensordict on another device or with another dtype.

@@ -13,7 +13,7 @@ from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import is_key, key_of, path_of
 from tensordict._kernel.registry import exposed
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.access import holder_of
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Size
 
-from tensordict._kernel import native, ragged
+from tensordict._kernel import native
 from tensordict._kernel.change import Change, Outline
-from tensordict._kernel.unbatched import first_of, is_unbatched, moved
+from tensordict._leaves import ragged
+from tensordict._leaves.unbatched import first_of, is_unbatched, moved
 from tensordict._ops.waist import Tree, collect, leaves_like, refill, solid
 from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensordict._kernel.native import is_plain, regrouped
-from tensordict._kernel.ragged import each
+from tensordict._leaves.ragged import each
 from tensordict._ops.operands import align, check_fitting, check_grown, check_stays, regrow, settled
 from tensordict._ops.waist import collect, map_pairs, refill
 from tensordict._types import TensorCollection

@@ -1,19 +1,65 @@
-"""Names of the batch dimensions: renaming and completing them."""
+"""Names of the batch dimensions: reading, setting, renaming and completing them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import Self
 
-from tensordict._ops.batch import BatchOps
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._types import Names
 
 
-class NameOps(BatchOps):
-    """`rename`, `rename_`, `refine_names`."""
+class NameOps(Waist):
+    """`names`, `rename`, `rename_`, `refine_names`."""
 
     __slots__ = ()
+
+    @property
+    def names(self) -> list[str | None]:
+        """The names of the batch dimensions, None for a dimension without one."""
+        names = self._names
+        return [None] * len(self.batch_size) if names is None else list(names)
+
+    @names.setter
+    def names(self, value: Sequence[str | None] | None) -> None:
+        self._name_dims(value)
+
+    def _name_dims(self, value: Sequence[str | None] | None) -> None:
+        """Sets the names: not by an assignment, by which compiled code of torch 2.11 loses a new object."""
+        if value is None:
+            self._adopt_names(None)
+            return
+        names: list[str | None] = [value] if isinstance(value, str) else list(value)
+        if len(names) != len(self.batch_size):
+            raise ValueError(
+                f"the length of the dimension names must equate the tensordict batch_dims attribute. Got {names} for "
+                f"batch_dims {len(self.batch_size)}."
+            )
+        given = [name for name in names if name is not None]
+        if len(set(given)) != len(given):
+            raise ValueError(f"some dimension names are non-unique: {names}.")
+        for name in given:
+            if not isinstance(name, str):
+                raise ValueError(f"dimension names are strings or None, got {name!r} of type {type(name).__name__}")
+        _check_taken(self, names)
+        self._adopt_names(names if given else None)
+
+    def _adopt_names(self, names: Names) -> None:
+        """Sets the names of the first dimensions, here and in all nodes below; other dimensions keep theirs."""
+        dims = len(self.batch_size)
+        if names is None:
+            self._set_names(None)
+        else:
+            own = self._names or [None] * dims
+            merged = [*names, *own[len(names) :]]
+            self._set_names(merged if any(name is not None for name in merged) else None)
+        if self._stacked:
+            return  # the members have got theirs
+        for part in self._parts():
+            if isinstance(part, NameOps):
+                part._adopt_names(names)
 
     def _has_names(self) -> bool:
         """Whether a dimension has a name. For programs that ask under this name."""
@@ -64,7 +110,7 @@ class NameOps(BatchOps):
         return self
 
 
-def _renamed(node: BatchOps, names: tuple[Any, ...], changes: dict[str, Any]) -> list[Any] | None:
+def _renamed(node: NameOps, names: tuple[Any, ...], changes: dict[str, Any]) -> list[Any] | None:
     if names and changes:
         raise ValueError("Passed both a name map and a name list. Only one is accepted.")
     if not names and not changes:
@@ -76,3 +122,14 @@ def _renamed(node: BatchOps, names: tuple[Any, ...], changes: dict[str, Any]) ->
     if unknown:
         raise ValueError(f"Some names to be renamed were not part of the tensordict names: {unknown} vs {own}.")
     return [changes.get(name, name) if name is not None else None for name in own]
+
+
+def _check_taken(node: Any, names: Sequence[str | None]) -> None:
+    """Raises where names for the first dimensions are those of further dimensions of a node below."""
+    for key, entry in node._outline():
+        if isinstance(entry, NameOps):
+            own = entry.names[len(names) :]
+            taken = [name for name in names if name is not None and name in own]
+            if taken:
+                raise ValueError(f"some dimension names are non-unique: {[*names, *own]} of the nested tensordict {key!r}.")
+            _check_taken(entry, [*names, *own])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Size, Tensor
+from torch import Tensor
 from typing_extensions import Self
 
-from tensordict._ops.leafwise import combine, combine_, foreach_of, relock, run
+from tensordict._ops.leafwise import combine, combine_, foreach_of, relock
 from tensordict._ops.makers import binary, binary_, comparison, operator, row, scaled, scaled_, unary, unary_
-from tensordict._ops.waist import Waist, collect, leaves_like, map_batched
+from tensordict._ops.waist import Waist, collect, leaves_like
 from tensordict._types import TensorCollection
 
 
@@ -225,47 +224,12 @@ class PointwiseOps(Waist):
         """`lerp` in place: the step of a moving average. Also of a locked tensordict. Returns the tensordict itself."""
         return combine_(self, Tensor.lerp_, _LERP_, end, weight)
 
-    def softmax(self, dim: int, dtype: torch.dtype | None = None) -> Self:
-        """`torch.softmax` of each leaf along a batch dimension: an unlocked tensordict.
-
-        Args:
-            dim: the dimension; counted from the last batch dimension if negative.
-            dtype: what the leaves are cast to before.
-
-        Raises:
-            IndexError: `dim` is no batch dimension.
-            ValueError: `dim` is no integer.
-        """
-        return along(self, torch.softmax, dim, dtype)
-
-    def norm(
-        self, *, out: Any = None, dtype: torch.dtype | None = None, key_transform: Callable[[str], Any] | None = None
-    ) -> Self:
-        """The 2-norm of each leaf, over all its dimensions: a tensordict without batch dimensions, locked as this one is.
-
-        Args:
-            out: a tensordict without batch dimensions to store the norms in.
-            dtype: of the norms.
-            key_transform: gives the key of the result for that of a leaf or node, which it gets without those above.
-
-        Raises:
-            RuntimeError: `out` has batch dimensions, or is locked.
-        """
-        if out is None:
-            return relock(_norms(self, dtype, key_transform), self)
-        if out.batch_size:
-            raise RuntimeError(
-                f"norm() gives a tensordict without batch dimensions, but out has the batch size {out.batch_size}"
-            )
-        return out.update(_norms(self, dtype, key_transform))
-
 
 _sub_: Any = scaled_("sub_")
 _clamp_min: Any = binary(torch.clamp_min)
 _ADDCDIV, _ADDCDIV_ = foreach_of("addcdiv"), foreach_of("addcdiv_")
 _ADDCMUL, _ADDCMUL_ = foreach_of("addcmul"), foreach_of("addcmul_")
 _LERP, _LERP_ = foreach_of("lerp"), foreach_of("lerp_")
-_NORM = foreach_of("norm")
 
 
 def _write(result: Any, out: Any) -> Any:
@@ -279,29 +243,3 @@ def _write(result: Any, out: Any) -> Any:
                 f"and {value.dtype}"
             )
     return combine_(out, Tensor.copy_, foreach_of("copy_"), result)
-
-
-def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype | None = None) -> Any:
-    """`function(leaf, dim, dtype)` of each leaf, with a batch dimension."""
-    if not isinstance(dim, int):
-        raise ValueError(f"dim must be an integer, got {dim!r} of type {type(dim).__name__}")
-    dims = len(node.batch_size)
-    if not -dims <= dim < dims:
-        raise IndexError(f"dim {dim} is no batch dimension of a tensordict with the batch size {tuple(node.batch_size)}")
-    return map_batched(node, lambda leaf: function(leaf, dim % dims, dtype))
-
-
-def _norms(node: Any, dtype: torch.dtype | None, rename: Callable[[str], Any] | None) -> Any:
-    fields = node._entries()
-    leaves = [value for value in fields.values() if not isinstance(value, TensorCollection)]
-    norms = iter(run(leaves, torch.linalg.vector_norm, _NORM, 2, dtype=dtype))
-    found = {
-        key: _norms(value, dtype, rename) if isinstance(value, TensorCollection) else next(norms)
-        for key, value in fields.items()
-    }
-    if rename is None:
-        return node._rebuild(found, Size(()), node.device)
-    result = node._rebuild({}, Size(()), node.device)
-    for key, value in found.items():
-        result.set(rename(key), value)
-    return result

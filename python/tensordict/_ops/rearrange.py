@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.numbering import known
-from tensordict._kernel.ragged import call, has_ragged
+from tensordict._leaves.ragged import call, has_ragged
 from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
 from tensordict._ops.waist import copy_nodes, transform

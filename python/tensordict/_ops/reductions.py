@@ -14,7 +14,8 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.unbatched import is_unbatched, moved
+from tensordict._leaves.unbatched import is_unbatched, moved
+from tensordict._ops.leafwise import foreach_of, relock, run
 from tensordict._ops.waist import Waist, leaves_of, map_batched, map_leaves, solid, transform
 from tensordict._types import NO_DEFAULT, TensorCollection
 
@@ -471,6 +472,43 @@ class ReductionOps(Waist):
         options = {"q": q, "interpolation": interpolation}
         return reduce_tree(self, _quantiles, dim, keepdim, reduce, key_transform, lead, **options)
 
+    def all(self, dim: int | None = None) -> Any:
+        """Whether all elements are true: a `bool` without `dim`, else a tensordict with that batch dimension reduced.
+
+        Raises:
+            RuntimeError: `dim` is no batch dimension.
+        """
+        return reduce_flag(self, torch.all, all, dim)
+
+    def any(self, dim: int | None = None) -> Any:
+        """Whether any element is true: a `bool` without `dim`, else a tensordict with that batch dimension reduced.
+
+        Raises:
+            RuntimeError: `dim` is no batch dimension.
+        """
+        return reduce_flag(self, torch.any, any, dim)
+
+    def norm(
+        self, *, out: Any = None, dtype: torch.dtype | None = None, key_transform: Callable[[str], Any] | None = None
+    ) -> Self:
+        """The 2-norm of each leaf, over all its dimensions: a tensordict without batch dimensions, locked as this one is.
+
+        Args:
+            out: a tensordict without batch dimensions to store the norms in.
+            dtype: of the norms.
+            key_transform: gives the key of the result for that of a leaf or node, which it gets without those above.
+
+        Raises:
+            RuntimeError: `out` has batch dimensions, or is locked.
+        """
+        if out is None:
+            return relock(_norms(self, dtype, key_transform), self)
+        if out.batch_size:
+            raise RuntimeError(
+                f"norm() gives a tensordict without batch dimensions, but out has the batch size {out.batch_size}"
+            )
+        return out.update(_norms(self, dtype, key_transform))
+
     def logsumexp(self, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Self:
         """`torch.logsumexp` of each leaf.
 
@@ -491,3 +529,22 @@ class ReductionOps(Waist):
             ) from None
         result: Any = _batch(self, torch.logsumexp, which, keepdim and bool(which), (), {})
         return result if out is None else out.update(result, inplace=True)
+
+
+_NORM = foreach_of("norm")
+
+
+def _norms(node: Any, dtype: torch.dtype | None, rename: Callable[[str], Any] | None) -> Any:
+    fields = node._entries()
+    leaves = [value for value in fields.values() if not isinstance(value, TensorCollection)]
+    norms = iter(run(leaves, torch.linalg.vector_norm, _NORM, 2, dtype=dtype))
+    found = {
+        key: _norms(value, dtype, rename) if isinstance(value, TensorCollection) else next(norms)
+        for key, value in fields.items()
+    }
+    if rename is None:
+        return node._rebuild(found, Size(()), node.device)
+    result = node._rebuild({}, Size(()), node.device)
+    for key, value in found.items():
+        result.set(rename(key), value)
+    return result

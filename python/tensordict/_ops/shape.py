@@ -16,9 +16,9 @@ from tensordict._kernel.errors import DimsError
 from tensordict._kernel.index import parse
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.numbering import known, no_one_size
-from tensordict._kernel.ragged import has_ragged, scattered
 from tensordict._kernel.settings import LAZY_LEGACY
-from tensordict._kernel.unbatched import is_unbatched, moved
+from tensordict._leaves.ragged import has_ragged, scattered
+from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.join import cat_tensordicts
 from tensordict._ops.leafwise import relock

@@ -13,10 +13,10 @@ from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import plain_pairs
-from tensordict._kernel.ragged import plan_write
 from tensordict._kernel.registry import default_is_leaf
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.ragged import plan_write
+from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.take import check_nodes_unlocked, take_over

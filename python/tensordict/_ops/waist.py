@@ -14,8 +14,8 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._kernel.native import all_tensors
-from tensordict._kernel.ragged import call, changed, has_ragged
-from tensordict._kernel.unbatched import is_unbatched, moved
+from tensordict._leaves.ragged import call, changed, has_ragged
+from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._reexport import stack_lazily
 from tensordict._types import Names, TensorCollection
 

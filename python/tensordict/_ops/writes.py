@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.native import is_plain, overwritten
-from tensordict._kernel.ragged import write
+from tensordict._leaves.ragged import write
 from tensordict._ops.leafwise import run_
 from tensordict._ops.waist import copy_nodes
 from tensordict._types import TensorCollection

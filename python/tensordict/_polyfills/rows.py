@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tensordict._kernel import native
-from tensordict._kernel.unbatched import is_unbatched
+from tensordict._leaves.unbatched import is_unbatched
 
 
 def gather(leaves: list[Tensor], index: Tensor, dim: int) -> list[Tensor]:

@@ -14,7 +14,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._ops.leafwise import run
 from tensordict._ops.makers import either, leafwise
 from tensordict._ops.operands import align
-from tensordict._ops.pointwise import along
+from tensordict._ops.softmax import along
 from tensordict._ops.waist import Tree, collect, leaves_like, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictOps

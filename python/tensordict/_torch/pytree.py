@@ -12,19 +12,19 @@ import torch
 from torch import Size
 from torch.utils import _pytree as pytree
 
-from tensordict._convert.linked import LinkedList
+from tensordict._convert.linked_list import LinkedList
 from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
-from tensordict._kernel.unbatched import is_unbatched
 from tensordict._lazy import LazyStackedTensorDict
-from tensordict._lazy.views import VIEWS
+from tensordict._leaves.unbatched import is_unbatched
+from tensordict._module.swapped import _Swapped
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
 from tensordict._nontensor.values import holders, same
 from tensordict._ops.waist import copy_nodes
-from tensordict._sub import _SubTensorDict
-from tensordict._swapped import _Swapped
 from tensordict._td import TensorDict
 from tensordict._types import Names, TensorCollection
+from tensordict._views.batch import VIEWS
+from tensordict._views.rows import _SubTensorDict
 
 _ENTRY = (torch.Tensor, TensorCollection)
 

@@ -1,4 +1,4 @@
-"""What programs import from old places and nothing here needs (see `_old_names`)."""
+"""What programs import from old places and nothing here needs (see `_old.names`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.waist import Tree, change_other, has_own, refill, transform
 from tensordict._types import Names, TensorCollection
-from tensordict._view import View
+from tensordict._views.base import View
 
 
 class _CustomOpTensorDict(View):

@@ -20,7 +20,7 @@ from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
 from tensordict._ops.waist import Tree, change_other, has_own, refill
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
-from tensordict._view import View
+from tensordict._views.base import View
 from tensordict.base import TensorDictBase
 
 

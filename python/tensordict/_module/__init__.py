@@ -1,0 +1,1 @@
+"""Modules: their parameters as a tensordict, and a tensordict in the place of their parameters."""

@@ -1,0 +1,5 @@
+"""An import path that programs use, for the options: see `_old.names`."""
+
+from tensordict._old.names import resolver
+
+__getattr__ = resolver(__name__)

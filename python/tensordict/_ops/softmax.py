@@ -1,0 +1,40 @@
+"""Softmax along a batch dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from typing_extensions import Self
+
+from tensordict._ops.waist import Waist, map_batched
+
+
+class SoftmaxOps(Waist):
+    """`softmax`."""
+
+    __slots__ = ()
+
+    def softmax(self, dim: int, dtype: torch.dtype | None = None) -> Self:
+        """`torch.softmax` of each leaf along a batch dimension: an unlocked tensordict.
+
+        Args:
+            dim: the dimension; counted from the last batch dimension if negative.
+            dtype: what the leaves are cast to before.
+
+        Raises:
+            IndexError: `dim` is no batch dimension.
+            ValueError: `dim` is no integer.
+        """
+        return along(self, torch.softmax, dim, dtype)
+
+
+def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype | None = None) -> Any:
+    """`function(leaf, dim, dtype)` of each leaf, with a batch dimension."""
+    if not isinstance(dim, int):
+        raise ValueError(f"dim must be an integer, got {dim!r} of type {type(dim).__name__}")
+    dims = len(node.batch_size)
+    if not -dims <= dim < dims:
+        raise IndexError(f"dim {dim} is no batch dimension of a tensordict with the batch size {tuple(node.batch_size)}")
+    return map_batched(node, lambda leaf: function(leaf, dim % dims, dtype))
