@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +20,7 @@ from tensordict._old.names import resolver
 from tensordict._ops.check import checked
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.indexing import plan_rows
-from tensordict._ops.waist import change_other, collect_own, refill
+from tensordict._ops.trees import change_other, collect_own, refill
 from tensordict._ops.writes import Writes
 from tensordict._types import Names, TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
@@ -87,8 +87,8 @@ class TensorDict(TensorDictBase):
         self._extra = None
         if names is not None:
             self.names = names
-        elif isinstance(source, TensorCollection) and source._names is not None:  # type: ignore[attr-defined]
-            kept = source._names[: len(self._batch_size)]  # type: ignore[attr-defined]
+        elif isinstance(source, TensorCollection) and source._names is not None:
+            kept = source._names[: len(self._batch_size)]
             self._td_dim_names = kept + [None] * (len(self._batch_size) - len(kept))
         if source is not None:
             self._fill(source, bool(non_blocking))
@@ -98,7 +98,7 @@ class TensorDict(TensorDictBase):
     def _fill(self, source: Any, non_blocking: bool) -> None:
         """Stores the entries of a mapping or tensordict in this new tensordict."""
         if isinstance(source, TensorCollection):
-            source = source._entries()  # type: ignore[attr-defined]
+            source = source._entries()
         elif not isinstance(source, Mapping):
             raise ValueError(
                 "A TensorDict source is expected to be a TensorDictBase sub-type or a Mapping, found "
@@ -176,12 +176,6 @@ class TensorDict(TensorDictBase):
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict.copy()
 
-    def _parts(self) -> Collection[Any]:
-        return self._tensordict.copy().values()
-
-    def _outline(self) -> Iterable[tuple[str, Any]]:
-        return self._tensordict.copy().items()
-
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         names = self._td_dim_names
         if change is None:
@@ -210,11 +204,6 @@ class TensorDict(TensorDictBase):
         names = self._td_dim_names
         names = None if names is None else index.names(names)
         return self._rebuild(fields, index.shape(self._batch_size), self._device, names)  # type: ignore[return-value]
-
-    def _assign(self, index: Index, value: Any) -> None:
-        plan = Writes()
-        plan_rows(self, index, value, plan)
-        plan.run()
 
     def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
         plan_rows(self, index, value, plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class NestedKey(metaclass=_NestedKeyMeta):
     """The type of keys: `isinstance(key, NestedKey)` holds for a string and for a non-empty, possibly nested tuple of them."""
 
 
-class TensorCollection:
+class Root:
     """The root of all containers of tensors: tensordicts and tensorclasses."""
 
     __slots__ = ()
@@ -44,6 +44,14 @@ class TensorCollection:
     # Whether a node holds Python objects: it has no entries, and counts as one.
     _is_non_tensor: ClassVar[bool] = False
 
+
+if TYPE_CHECKING:  # whoever asks whether something is a container then knows that it has the methods of all of them
+    from tensordict.base import TensorDictOps
+
+    TensorCollection = TensorDictOps
+else:
+    TensorCollection = Root
+    Root.__name__ = Root.__qualname__ = "TensorCollection"
 
 T = TypeVar("T", bound=TensorCollection)
 CompatibleType: TypeAlias = Tensor | TensorCollection

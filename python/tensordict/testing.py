@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tensordict._ops.keys import sort_key
+from tensordict._ops.trees import divided
 from tensordict._types import TensorCollection
 
 __all__ = ["assert_allclose_td", "assert_close"]
@@ -48,12 +49,13 @@ def assert_close(
         raise TypeError(f"assert_close compares tensordicts, got a {type(actual).__name__} and a {type(expected).__name__}{at}")
     if (rtol is None) != (atol is None):
         raise ValueError("rtol and atol must be given together")
-    stack, other = (actual, expected) if actual._stacked else (expected, actual)  # type: ignore[attr-defined]
-    if stack._stacked and actual.batch_size == expected.batch_size:  # type: ignore[attr-defined]
-        for place, (one, two) in enumerate(zip(stack._parts(), stack._pieces_of(other, stack._pieces()))):  # type: ignore[attr-defined]
+    if actual.batch_size == expected.batch_size:
+        rows = divided(actual, expected) or divided(expected, actual)
+        for place, (one, two, _) in enumerate(rows or ()):
             assert_close(one, two, rtol, atol, equal_nan, intersection, msg, (*prefix, str(place)))
-        return True
-    mine, others = actual._fields(), expected._fields()  # type: ignore[attr-defined]
+        if rows is not None:
+            return True
+    mine, others = actual._fields(), expected._fields()
     if not intersection and mine.keys() != others.keys():
         left, right = sorted(mine.keys() - others.keys()), sorted(others.keys() - mine.keys())
         raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")

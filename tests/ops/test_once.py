@@ -11,7 +11,7 @@ import torch
 
 from tensordict import LazyStackedTensorDict, TensorDict
 from tensordict._kernel.change import Change
-from tensordict._ops.waist import map_leaves, map_pairs, transform
+from tensordict._ops.trees import map_leaves, map_pairs, transform
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch calls nested tensors a prototype

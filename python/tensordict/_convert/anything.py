@@ -15,7 +15,8 @@ from typing_extensions import Self
 
 from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.leafwise import relock
-from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._ops.trees import copy_nodes
+from tensordict._ops.waist import Waist
 from tensordict._reexport import dense_class, nested_objects
 from tensordict._types import TensorCollection
 
@@ -154,7 +155,7 @@ class AnyConversions(Waist):
 
     @classmethod
     def _new_empty(cls, device: torch.device | None) -> Any:
-        return (cls if cls._dict_backed else dense_class())(device=device)  # type: ignore[call-arg]
+        return (cls if issubclass(cls, dense_class()) else dense_class())(device=device)  # type: ignore[call-arg]
 
     @classmethod
     def from_any(

@@ -11,7 +11,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._convert.anything import batch_of, build, is_struct_array, new
-from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._kernel.registry import is_branch
+from tensordict._ops.trees import copy_nodes
+from tensordict._ops.waist import Waist
 from tensordict._reexport import dense_class
 from tensordict._types import TensorCollection
 
@@ -45,8 +47,9 @@ _TEXT = 10
 
 def _objects(node: Any) -> Array:
     """The objects of a batch as an array: of strings where all are, else of objects; an array of the batch as it is."""
-    if not node._stacked and isinstance(node._data, np.ndarray) and node._data.shape == tuple(node.batch_size):
-        return node._data
+    whole = getattr(node, "_data", None)
+    if isinstance(whole, np.ndarray) and whole.shape == tuple(node.batch_size):
+        return whole
     values, size = node.tolist(), tuple(node.batch_size)
     out = np.empty(size, object)
     for place in np.ndindex(size):
@@ -64,25 +67,24 @@ def _dtype(node: Any) -> np.dtype[Any]:
     dims = len(node.batch_size)
     rows: list[tuple[str, Any, tuple[int, ...]]] = []
     for key, value in node._entries().items():
-        if isinstance(value, TensorCollection) and value._is_non_tensor:
-            rows.append((key, _objects(value).dtype, tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
-        elif isinstance(value, TensorCollection):
-            rows.append((key, _dtype(value), tuple(value.batch_size[dims:])))  # type: ignore[attr-defined]
+        if isinstance(value, TensorCollection):
+            dtype = _dtype(value) if is_branch(value) else _objects(value).dtype
+            rows.append((key, dtype, tuple(value.batch_size[dims:])))
         else:
             rows.append((key, _array(key, torch.empty(0, dtype=value.dtype)).dtype, tuple(value.shape[dims:])))
     return np.dtype(rows)
 
 
 def _below(node: Any) -> Any:
-    return node.to_dict() if node._is_non_tensor else node.numpy()
+    return node.numpy() if is_branch(node) else node.to_dict()
 
 
 def _write(node: Any, into: Array) -> None:
     for key, value in node._entries().items():
-        if isinstance(value, TensorCollection) and value._is_non_tensor:
-            into[key] = _objects(value)
-        elif isinstance(value, TensorCollection):
+        if is_branch(value):
             _write(value, into[key])
+        elif isinstance(value, TensorCollection):
+            into[key] = _objects(value)
         else:
             into[key] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
 

@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from tensordict._convert.anything import Batch, batch_of, build, is_namedtuple, new
 from tensordict._convert.linked_list import LinkedList
+from tensordict._kernel.registry import is_branch
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.join import stack_tensordicts
 from tensordict._ops.waist import Waist
@@ -46,16 +47,16 @@ def _dict_batch(name: str, batch_size: Any, auto: bool | None, batch_dims: int |
 def _plain(value: Any, lists: bool, tensors: bool, retain_none: bool = True) -> Any:
     """An entry as `to_dict` gives it."""
     if isinstance(value, TensorCollection):
-        if value._is_non_tensor:
-            return value.to_dict()  # type: ignore[attr-defined]
-        if lists and value.batch_size:  # type: ignore[attr-defined]
-            return [_plain(row, lists, tensors, retain_none) for row in value.unbind(0)]  # type: ignore[attr-defined]
-        return value.to_dict(retain_none=retain_none, convert_tensors=tensors, tolist_first=lists)  # type: ignore[attr-defined]
+        if not is_branch(value):
+            return value.to_dict()
+        if lists and value.batch_size:
+            return [_plain(row, lists, tensors, retain_none) for row in value.unbind(0)]
+        return value.to_dict(retain_none=retain_none, convert_tensors=tensors, tolist_first=lists)
     return value.tolist() if tensors and isinstance(value, Tensor) else value
 
 
 def _named(node: Any, dest_cls: Any) -> Any:
-    return node.to_dict() if node._is_non_tensor else node.to_namedtuple(dest_cls)
+    return node.to_namedtuple(dest_cls) if is_branch(node) else node.to_dict()
 
 
 @functools.lru_cache(maxsize=256)
@@ -122,7 +123,7 @@ class PythonConversions(Waist):
     ) -> Self:
         """`from_dict`, with nodes of the types that this tensordict has under the same keys."""
         if isinstance(input_dict, TensorCollection) and batch_size is None and not auto_batch_size and batch_dims is None:
-            batch_size = input_dict.batch_size  # type: ignore[attr-defined]
+            batch_size = input_dict.batch_size
         batch = _dict_batch("from_dict_instance", batch_size, auto_batch_size, batch_dims)
         out = self._rebuild({}, Size(()), as_device(device))
         return build(out, self._converted(_mapping(input_dict), device, batch), batch, names)
@@ -339,6 +340,6 @@ class PythonConversions(Waist):
             return self.to_dict(convert_tensors=convert_tensors, tolist_first=tolist_first) if convert_nodes else self
         rows = [
             row.tolist(convert_nodes=convert_nodes, convert_tensors=convert_tensors, tolist_first=tolist_first)
-            for row in self.unbind(0)  # type: ignore[attr-defined]
+            for row in self.unbind(0)
         ]
         return LinkedList(rows, td=self) if as_linked_list else rows

@@ -142,7 +142,7 @@ class PytreeConversions(Waist):
         known = {path[0] for path in memory.keys if len(path) > 1}
         for path, key in memory.keys.items():
             if path in self:  # type: ignore[operator]
-                value = self.get(path)  # type: ignore[attr-defined]
+                value = self.get(path)
                 pairs[key] = value.to_pytree() if isinstance(value, PytreeConversions) else value
         for name, value in self._entries().items():
             if (name,) not in memory.keys and name not in known:

@@ -17,6 +17,7 @@ from torch import Size, Tensor
 
 from tensordict._io.as_json import is_kept, same_in_python
 from tensordict._io.memmap import in_background
+from tensordict._io.plan import OBJECTS, STACK, form_of, is_one_object
 from tensordict._io.ragged import MARKS, Pieces, from_buffer
 from tensordict._io.tree import CLASS_READERS
 from tensordict._kernel.errors import UnreadableError
@@ -31,7 +32,8 @@ from tensordict._kernel.native import (
 )
 from tensordict._leaves.unbatched import check_batched
 from tensordict._ops.coerce import as_device
-from tensordict._ops.waist import Tree, Waist, collect, leaves_of, refill
+from tensordict._ops.trees import Tree, collect, leaves_of, refill
+from tensordict._ops.waist import Waist
 from tensordict._reexport import lazy_stack, non_tensor, object_stack, plain_tensordict
 from tensordict._types import FilePath, TensorCollection
 from tensordict.memmap import MemoryMappedTensor
@@ -198,7 +200,7 @@ class ConsolidateOps(Waist):
 
 def _is_plain(node: Any) -> bool:
     """Whether the metadata says all there is to say of the class of a tensordict that wraps no other."""
-    if node._stacked:
+    if form_of(node) is STACK:
         return type(node).__name__ == _STACK and node.hook_in is None and node.hook_out is None
     return type(node._rebuild({}, node.batch_size)) is type(node)
 
@@ -309,9 +311,7 @@ def _check_dense(tree: Tree, pieces: list[Tensor]) -> None:
 
 def _entries(node: Any) -> list[tuple[str, Any]]:
     """The entries by name; the members of a stack by their numbers."""
-    if node._stacked:
-        return [(str(place), part) for place, part in enumerate(node._parts())]
-    return list(node._entries().items())
+    return [(str(key), part) for key, part in node._pieces().items()]
 
 
 def _odd_leaf(tree: Tree, path: tuple[str, ...]) -> str | None:
@@ -394,7 +394,7 @@ def _locks(tree: Tree) -> Iterator[bool]:
     if all_tensors(list(pieces.values())):
         return
     for part in pieces.values():
-        if type(part) is tuple and not _is_object(part[0]):
+        if type(part) is tuple and not is_one_object(part[0]):
             yield from _locks(part)
 
 
@@ -416,16 +416,17 @@ def _describe(node: Any, pieces: Pieces, starts: list[int], stops: list[int], lo
 
 
 def _class_of(node: Any) -> str:
-    return _CLASS if not node._stacked else _OBJECTS if node._is_non_tensor else _STACK
+    form = form_of(node)
+    return _STACK if form is STACK else _OBJECTS if form is OBJECTS and not is_one_object(node) else _CLASS
 
 
 def _level(node: Any, said: Iterator[list[tuple[str, Any]]], locks: Iterator[bool]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     nested: dict[str, Any] = {}
-    about = {**(_about_stack(node) if node._stacked else _about(node)), "is_locked": next(locks, False)}
+    about = {**(_about(node) if _class_of(node) == _CLASS else _about_stack(node)), "is_locked": next(locks, False)}
     for key, value in _entries(node):
-        if _is_object(value):
+        if is_one_object(value):
             objects[key] = (value.data, list(value.batch_size), None if value.device is None else str(value.device))
         elif isinstance(value, TensorCollection):
             nested[key] = _level(value, said, locks)
@@ -433,11 +434,6 @@ def _level(node: Any, said: Iterator[list[tuple[str, Any]]], locks: Iterator[boo
             leaves.update([(mark + key, about) for mark, about in next(said)])
     cls = _class_of(node) if node._wrapped is None else type(node)
     return {"cls": cls, "non_tensors": objects, "leaves": leaves, "cls_metadata": about, **nested}
-
-
-def _is_object(value: Any) -> bool:
-    """Whether `value` holds one object, which stands in the metadata itself."""
-    return isinstance(value, TensorCollection) and value._is_non_tensor and not value._stacked  # type: ignore[attr-defined]
 
 
 def _about(node: Any) -> dict[str, Any]:
@@ -471,7 +467,7 @@ def _names_and_objects(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple
     for key, value in _entries(node):
         if not key.isascii():
             yield (*path, key), is_kept(key)
-        if _is_object(value):
+        if is_one_object(value):
             yield (*path, key), same_in_python(value.data)
         elif isinstance(value, TensorCollection):
             yield from _names_and_objects(value, (*path, key))
@@ -532,7 +528,7 @@ def _relock(node: Any, locks: Iterator[bool]) -> None:
     if next(locks):
         node.lock_()
     for part in node._parts():
-        if isinstance(part, TensorCollection) and not _is_object(part):
+        if isinstance(part, TensorCollection) and not is_one_object(part):
             _relock(part, locks)
 
 

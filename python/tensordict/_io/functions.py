@@ -10,7 +10,7 @@ from torch import Size
 
 from tensordict._io.consolidate import open_file
 from tensordict._io.memmap import MemmapOps
-from tensordict._io.plan import Plan
+from tensordict._io.plan import OBJECTS, STACK, Plan, form_of
 from tensordict._io.tree import Files, options_of, read
 from tensordict._kernel.native import FolderMoment
 from tensordict._kernel.pending import PENDING, wait_for
@@ -85,7 +85,7 @@ def _appended(prefix: FilePath, rows: Any, allow_pickle: bool | None) -> bool:
             f"Cannot append rows of batch size {more} to the saved tensordict, of batch size {size}: they differ beyond the "
             "first dimension."
         )
-    if saved._stacked or rows._stacked:
+    if STACK in (form_of(saved), form_of(rows)):
         raise ValueError(f"append_memmap appends to saved tensordicts, and {prefix} or the rows are a lazy stack.")
     joined = _joined(saved, rows, ())
     return not more[0] or Files(Plan(joined)).write(prefix, options_of(True, True, True), since) is not None
@@ -116,7 +116,7 @@ def _joined(saved: Any, rows: Any, path: tuple[str, ...]) -> Any:
 def _check_nodes(old: Any, new: Any, path: tuple[str, ...]) -> None:
     """Raises where the rows of a node cannot be put behind those of another."""
     name = path[0] if len(path) == 1 else path
-    if any([node._is_non_tensor or node._stacked for node in (old, new)]):
+    if any([form_of(node) in (OBJECTS, STACK) for node in (old, new)]):
         raise ValueError(f"Cannot append rows to the entry {name!r}, of type {type(old).__name__}: only tensors grow.")
     if not old.batch_size or old.batch_size[1:] != new.batch_size[1:] or len(old.batch_size) != len(new.batch_size):
         raise ValueError(f"Cannot append rows of batch size {new.batch_size} to the entry {name!r}, of {old.batch_size}.")

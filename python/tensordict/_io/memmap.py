@@ -14,7 +14,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._io.background import run
-from tensordict._io.plan import CPU, Plan, mark
+from tensordict._io.plan import CPU, OBJECTS, STACK, Plan, form_of, mark
 from tensordict._io.ragged import remapped, zeros_of_sizes
 from tensordict._io.tree import Files, check_mode, options_of, read, write_leaf
 from tensordict._kernel.collector import PAUSED
@@ -22,6 +22,7 @@ from tensordict._kernel.errors import LOCKED, batch_mismatch
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import key_file_name
 from tensordict._kernel.pending import PENDING, wait_for
+from tensordict._kernel.registry import is_branch
 from tensordict._kernel.shapes import shape_of
 from tensordict._kernel.turns import TURNS
 from tensordict._leaves.unbatched import check_batched
@@ -281,7 +282,7 @@ class MemmapOps(Waist):
             raise RuntimeError("Cannot refresh a TensorDict that is not memory mapped or has no path associated.")
         found = read(rare["prefix"], allow_pickle=allow_pickle)
         _check_alike(self, found, ())
-        _take_over(self, found)
+        _refresh(self, found)
         return mark(self)
 
     def is_memmap(self) -> bool:
@@ -394,7 +395,7 @@ class MemmapOps(Waist):
             raise RuntimeError(f"the storage {storage!r} cannot be made yet")
         size = Size(() if batch_size is None else batch_size)
         where = torch.device("meta") if storage == "memmap" else as_device(device)
-        kind: Any = cls if cls._dict_backed else dense_class()
+        kind: Any = cls if issubclass(cls, dense_class()) else dense_class()
         made = kind({}, batch_size=size, device=None if storage == "memmap" else where)
         for key, (shape, dtype) in schema.items():
             made.set(key, torch.zeros((*size, *shape), dtype=dtype, device=where))
@@ -494,7 +495,7 @@ def _put_entries(node: Any, found: Any) -> None:
     """Puts the entries of another tree, whose batch size may be longer, in place of those of `node`."""
     dims, fields = node.batch_size, found._fields()
     for key, value in fields.items():
-        shape = value.batch_size if isinstance(value, TensorCollection) else shape_of(value)  # type: ignore[attr-defined]
+        shape = value.batch_size if isinstance(value, TensorCollection) else shape_of(value)
         if shape[: len(dims)] != dims:
             raise batch_mismatch(key, dims, shape)
     for key in [key for key in node._fields() if key not in fields]:
@@ -510,7 +511,7 @@ def _placed(node: Any, value: Any) -> Any:
 
 def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
     """Raises if another tree cannot be taken over by `node`, whose path is `path`: nothing is changed then."""
-    kinds = [f"a stack of {len(one._parts())} members" if one._stacked else "no stack" for one in (node, found)]
+    kinds = [f"a stack of {len(one._parts())} members" if form_of(one) is STACK else "no stack" for one in (node, found)]
     if kinds[0] != kinds[1]:
         where = f"the folder of {key_of(path)!r}" if path else "the folder"
         raise RuntimeError(f"{where} holds {kinds[1]}, and what is mapped to it is {kinds[0]}: load it anew")
@@ -518,16 +519,16 @@ def _check_alike(node: Any, found: Any, path: tuple[str, ...]) -> None:
         _check_alike(old, value, (*path, str(key)))
 
 
-def _take_over(node: Any, found: Any) -> None:
+def _refresh(node: Any, found: Any) -> None:
     """Puts the entries of another tree in place of those of `node`; the nodes that both have stay, with other entries.
 
     No node is unlocked meanwhile, so that all are locked and mapped wherever this is broken off.
     """
     shared = {key: old for key, old, _ in _shared(node, found)}
-    if node._stacked:
+    if form_of(node) in (STACK, OBJECTS):  # which has members, or nothing that others hold
         for place, value in found._pieces().items():
             if place in shared:
-                _take_over(shared[place], value)
+                _refresh(shared[place], value)
             else:
                 node.tensordicts[place] = _held_by(node, value)
         return
@@ -537,7 +538,7 @@ def _take_over(node: Any, found: Any) -> None:
         node._del_str(key)
     for key, value in fields.items():
         if key in shared:
-            _take_over(shared[key], value)
+            _refresh(shared[key], value)
         else:
             node._set_str(key, _held_by(node, _placed(node, value)))
 
@@ -551,10 +552,10 @@ def _held_by(node: Any, value: Any) -> Any:
 
 def _shared(node: Any, found: Any) -> Iterator[tuple[Any, Any, Any]]:
     """The nodes that stand at the same key, or place, of two trees and can stay: the key and both."""
-    own, others = (one._pieces() if one._stacked else one._entries() for one in (node, found))
-    for key, old in own.items():
+    others = found._pieces()
+    for key, old in node._pieces().items():
         value = others.get(key)
-        if isinstance(old, TensorCollection) and type(old) is type(value) and not old._is_non_tensor:
+        if is_branch(old) and type(old) is type(value):
             yield key, old, value
 
 

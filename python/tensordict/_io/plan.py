@@ -17,7 +17,7 @@ from torch import Size, Tensor
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import Map, key_file_name
 from tensordict._ops.lock import lock_child
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.trees import copy_nodes
 from tensordict._types import Names, TensorCollection
 from tensordict.memmap import MemoryMappedTensor, origin_of
 
@@ -35,13 +35,30 @@ _ENOUGH = 4
 DICT, STACK, WRAPPER, OBJECTS = "dict", "stack", "wrapper", "objects"
 
 
-def kind_of(node: Any) -> str:
-    """What a node is."""
+def kind_of(value: Any) -> str | None:
+    """What an entry is; None for a leaf."""
+    if not isinstance(value, TensorCollection):
+        return None
+    node: Any = value
     if node._is_non_tensor:
         return OBJECTS
     if node._wrapped is not None:
         return WRAPPER
     return STACK if node._stacked else DICT
+
+
+def form_of(value: Any) -> str | None:
+    """What an entry is below the containers that only give it a class."""
+    kind = kind_of(value)
+    while kind is WRAPPER:
+        value = value._wrapped
+        kind = kind_of(value)
+    return kind
+
+
+def is_one_object(value: Any) -> bool:
+    """Whether an entry holds one object for the whole batch."""
+    return kind_of(value) is OBJECTS and not value._stacked
 
 
 class Spot:
@@ -62,7 +79,7 @@ class Spot:
 
     def __init__(self, node: Any, number: int, parent: int | None, key: str) -> None:
         self.node = node
-        self.kind = kind_of(node)
+        self.kind: str = kind_of(node)  # type: ignore[assignment]
         self.number = number
         self.parent = parent
         self.key = key
@@ -213,7 +230,7 @@ def mark_within(node: Any) -> None:
     for part in node._parts():
         if isinstance(part, TensorCollection):
             # it may have been in a folder of its own before
-            part._rare.update(memmap=True, within=True, prefix=None, known=None)  # type: ignore[attr-defined]
+            part._rare.update(memmap=True, within=True, prefix=None, known=None)
             mark_within(part)
 
 

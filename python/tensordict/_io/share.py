@@ -6,7 +6,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from tensordict._ops.waist import Waist, leaves_of
+from tensordict._ops.trees import leaves_of
+from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 
@@ -31,7 +32,7 @@ class ShareOps(Waist):
         Raises:
             RuntimeError: the leaves are mapped files, which other processes open by name.
         """
-        if self.is_memmap():  # type: ignore[attr-defined]
+        if self.is_memmap():
             raise RuntimeError("memmap and shared memory are mutually exclusive features.")
         for leaf in leaves_of(self):
             leaf.share_memory_()
@@ -51,4 +52,4 @@ class ShareOps(Waist):
         leaves = leaves_of(self)
         if not leaves:
             return bool(self._extra and self._extra.get("shared")) and self.is_locked
-        return not self.is_memmap() and all(leaf.is_shared() for leaf in leaves)  # type: ignore[attr-defined]
+        return not self.is_memmap() and all(leaf.is_shared() for leaf in leaves)

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import Self
 
+from tensordict._io.plan import OBJECTS, is_one_object, kind_of
 from tensordict._kernel.keys import key_of
+from tensordict._kernel.registry import is_branch, is_non_tensor
 from tensordict._ops.coerce import as_size
 from tensordict._ops.waist import Waist
 from tensordict._reexport import dense, non_tensor
@@ -67,7 +69,7 @@ class StateOps(Waist):
             _check_same_keys(self, nested)
         nested = _known(self, nested)
         if assign:
-            self.update(nested)  # type: ignore[attr-defined]
+            self.update(nested)
         else:
             self._take_values(nested)
         metadata = getattr(state_dict, "_metadata", {}).get("")
@@ -84,8 +86,8 @@ class StateOps(Waist):
             if isinstance(value, Tensor) and getattr(self._fields().get(key), "shape", None) != value.shape
         }
         if unlike:
-            self.update({key: value.clone() for key, value in unlike.items()})  # type: ignore[attr-defined]
-        self.update({k: v for k, v in nested.items() if k not in unlike}, inplace=True)  # type: ignore[attr-defined]
+            self.update({key: value.clone() for key, value in unlike.items()})
+        self.update({k: v for k, v in nested.items() if k not in unlike}, inplace=True)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _STATE}
@@ -117,19 +119,16 @@ class StateOps(Waist):
             target.lock_()
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, TensorCollection) and value._is_non_tensor
-
-
 def _described(node: Any) -> dict[str, Any]:
     """What the metadata of a state dict say of a node."""
     found: dict[str, Any] = {"batch_size": node.batch_size, "device": node.device}
-    if node._is_non_tensor:
-        objects = {} if node._stacked else {"data": node.data, "_metadata": node._metadata, "_is_non_tensor": True}
+    if kind_of(node) is OBJECTS:
+        one = is_one_object(node)
+        objects = {"data": node.data, "_metadata": node._metadata, "_is_non_tensor": True} if one else {}
     elif node._schema is not None:
         fields = node._fields()
         objects = {name: None for name in node._schema.fields if name not in fields}
-        objects.update({key: value.data for key, value in fields.items() if _is_object(value) and not value._stacked})
+        objects.update({key: value.data for key, value in fields.items() if is_one_object(value)})
     else:
         return found
     return {**found, "_type": type(node).__name__, "_non_tensor": objects} if objects else found
@@ -140,7 +139,7 @@ def _add_state(node: Any, root: Any, out: Any, prefix: str, place: str, keep_var
     for key, value in list(node._fields().items()):
         if not isinstance(value, TensorCollection):
             out[prefix + key] = value if keep_vars else value.detach()
-        elif node._schema is not None and _is_object(value) and not value._stacked:  # type: ignore[attr-defined]
+        elif node._schema is not None and is_one_object(value):
             continue  # the metadata of the tensorclass have it
         elif flatten:
             _add_state(value, root, out, f"{prefix}{key}.", f"{place}.{key}" if place else key, keep_vars, True)
@@ -223,10 +222,9 @@ def _known(node: Any, nested: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if not isinstance(value, Mapping):
             out[key] = value
-        elif isinstance(inner, TensorCollection):
-            if not _is_object(inner):
-                out[key] = _known(inner, value)
-        elif schema is None:
+        elif is_branch(inner):
+            out[key] = _known(inner, value)
+        elif schema is None and not isinstance(inner, TensorCollection):
             out[key] = _known(dense({}, ()), value)
     return out
 
@@ -236,12 +234,10 @@ def _check_same_keys(node: Any, nested: Mapping[str, Any], path: tuple[str, ...]
     foreign = set() if node._schema is None else nested.keys() - node._schema.fields
     if foreign:
         raise KeyError(f"Key {key_of((*path, min(foreign)))!r} wasn't expected in the state-dict.")
-    own = {key for key, value in fields.items() if not _is_object(value) and not _is_bare(value)}
-    given = {
-        key
-        for key, value in nested.items()
-        if not (value is _UNSET or _is_object(value) or (isinstance(value, Mapping) and not value))
-    }
+    own, given = (
+        {key for key, value in found.items() if not (value is _UNSET or is_non_tensor(value) or _is_bare(value))}
+        for found in (fields, nested)
+    )
     if own != given:
         where = f" under {key_of(path)!r}" if path else ""
         raise RuntimeError(
@@ -254,4 +250,4 @@ def _check_same_keys(node: Any, nested: Mapping[str, Any], path: tuple[str, ...]
 
 
 def _is_bare(value: Any) -> bool:
-    return isinstance(value, TensorCollection) and value.is_empty()  # type: ignore[attr-defined]
+    return value.is_empty() if isinstance(value, TensorCollection) else isinstance(value, Mapping) and not value

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Size, Tensor
 
-from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, kind_of, known_files
+from tensordict._io.plan import CPU, DICT, INNER, OBJECTS, STACK, WRAPPER, Plan, Spot, is_one_object, kind_of, known_files
 from tensordict._io.ragged import Structures, files_of, from_files
 from tensordict._kernel.collector import PAUSED
 from tensordict._kernel.errors import UnreadableError
@@ -347,8 +347,8 @@ def _nodes(levels: list[Level], root: str, mode: str | None, allow_pickle: bool 
 
 def _root_of(nodes: list[Any]) -> Any:
     """The root of a tree that was read; where there are objects in it, all know which files tell its save from others."""
-    if any([node._is_non_tensor for node in nodes]):
-        known = known_files([leaf for node in nodes if node._dict_backed for leaf in node._fields().values()])
+    if OBJECTS in map(kind_of, nodes):
+        known = known_files([leaf for node in nodes if kind_of(node) is DICT for leaf in node._fields().values()])
         for node in nodes:
             node._rare["known"] = known
     return nodes[0]
@@ -357,8 +357,7 @@ def _root_of(nodes: list[Any]) -> Any:
 def _fit_objects(fields: dict[str, Any], batch_size: Size) -> None:
     """Gives holders of one object the batch size of the node they are in, where their folder does not say it."""
     for value in fields.values():
-        single = isinstance(value, TensorCollection) and value._is_non_tensor and not value._stacked  # type: ignore[attr-defined]
-        if single and value.batch_size[: len(batch_size)] != batch_size:
+        if is_one_object(value) and value.batch_size[: len(batch_size)] != batch_size:
             value._set_batch_size(batch_size)
 
 

@@ -47,7 +47,12 @@ def is_non_tensor(data: Any) -> bool:
     >>> is_non_tensor(NonTensorData("a")), is_non_tensor("a"), is_non_tensor(TensorDict())
     (True, False, False)
     """
-    return isinstance(data, TensorCollection) and bool(type(data)._is_non_tensor)
+    return isinstance(data, TensorCollection) and is_leaf_nontensor(type(data))
+
+
+def is_branch(value: Any) -> bool:
+    """Whether an entry has entries of its own: it is a container, and no holder of objects, which counts as one entry."""
+    return not is_leaf_nontensor(type(value))
 
 
 def exposed(entry: Any, node: Any = None, key: str = "") -> Any:
@@ -55,9 +60,7 @@ def exposed(entry: Any, node: Any = None, key: str = "") -> Any:
 
     Several objects are given as a list; what is put into it is written to the entry, if its node is given.
     """
-    if isinstance(entry, TensorCollection) and entry._is_non_tensor:
-        return entry._exposed(node, key)  # type: ignore[attr-defined]
-    return entry
+    return entry._exposed(node, key) if isinstance(entry, TensorCollection) else entry
 
 
 # Called with each class of containers that a user makes, when it is made.

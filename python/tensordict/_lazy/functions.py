@@ -87,9 +87,9 @@ def dense_stack_tds(td_list: Any, dim: int | None = None) -> Any:
         ValueError: a list is given without `dim`.
     """
     if isinstance(td_list, TensorCollection):
-        if not td_list._stacked:  # type: ignore[attr-defined]
+        if not td_list._stacked:
             return td_list
-        dim, td_list = td_list.stack_dim, td_list.tensordicts  # type: ignore[attr-defined]
+        dim, td_list = td_list.stack_dim, td_list.tensordicts
     elif dim is None:
         raise ValueError("If a list of tensordicts is provided, stack_dim must not be None")
     return maybe_dense_stack(td_list, dim)

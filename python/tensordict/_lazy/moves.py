@@ -17,7 +17,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.numbering import Sources, no_one_size, numbers, stand_in
 from tensordict._lazy.parted import picked
-from tensordict._ops.waist import transform
+from tensordict._ops.trees import transform
 
 
 class Places:
@@ -62,7 +62,7 @@ def changed(node: Any, change: Change, places: Places | None = None) -> Any:
         parts = [transform(member, change) for member in members]
         return node._like(parts, dim - change.consumed + len(change.prefix))
     if not members:
-        return node._like((), 0) if not change.prefix else node._empty_like(change)
+        return node._like((), 0) if not change.prefix else node._rebuild({}, change.shape(node.batch_size))
     if -1 in node.batch_size[: change.consumed]:
         return picked(node, change) if isinstance(change, Index) else _member_by_member(node, change)
     if change.mixes is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -15,13 +14,17 @@ from tensordict._kernel.errors import missing_key
 from tensordict._kernel.index import ROWS, Index, parse
 from tensordict._kernel.native import stack_dicts
 from tensordict._kernel.numbering import known
+from tensordict._lazy.join import joined
 from tensordict._lazy.moves import changed
 from tensordict._lazy.ragged import Unlike, nested_of, padded_of, unlike
-from tensordict._lazy.write import Dealt, parts_at, pieces_of, plan_assign
+from tensordict._lazy.write import parts_at, pieces_of, plan_assign, rows_of
 from tensordict._leaves import ragged
 from tensordict._leaves.unbatched import first_of, is_unbatched
-from tensordict._ops.coerce import as_device, as_size, coerce
-from tensordict._ops.join import densify, stack_tensordicts
+from tensordict._ops.coerce import as_device, as_size
+from tensordict._ops.join import stack_tensordicts
+from tensordict._ops.leafwise import relock
+from tensordict._ops.lock import lock_parents
+from tensordict._ops.shape import cuts
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._types import NO_DEFAULT, Key, Names, TensorCollection
@@ -177,22 +180,11 @@ class LazyStackedTensorDict(TensorDictBase):
         shared = set(names).intersection(*map(list, others))
         return [key for key in names if key in shared]
 
-    def _outline(self) -> Iterable[tuple[str, Any]]:
-        now = self._snapshot()
-        deep = any([member._stacked for member in now.tensordicts])
-        return [(key, now._peek(key, deep)) for key in now._shared_keys()]
-
-    def _peek(self, key: str, deep: bool = True) -> Any:
-        """What stands for the entry `key` where its class and shape are asked for, without a copy.
-
-        Args:
-            key: of an entry.
-            deep: whether a member may be a stack, of whose entries copies would be read.
-        """
-        values = self._column(key, deep)
+    def _peek(self, key: str) -> Any:
+        values = self._column(key, True)
         if isinstance(values[0], TensorCollection):
             return self._nodes(key, values)
-        if deep and any([type(value) is Unlike for value in values]):
+        if any([type(value) is Unlike for value in values]):
             return unlike(values, self.stack_dim)
         if ragged.has_ragged(values):
             return ragged.stack(values, self.stack_dim)
@@ -208,7 +200,7 @@ class LazyStackedTensorDict(TensorDictBase):
         """The entries `key` of all members; to `peek`, what stands for those that reading would copy."""
         try:
             members = self.tensordicts.copy()
-            values = [member._peek(key) if peek and member._stacked else member._get_str(key) for member in members]
+            values = [member._peek(key) if peek else member._get_str(key) for member in members]
         except KeyError:
             values = []
         if not values:
@@ -268,22 +260,6 @@ class LazyStackedTensorDict(TensorDictBase):
             raise RuntimeError(f"the stack of {len(members)} tensordicts got a value for {len(pieces)} of them")
         return zip(members, pieces)
 
-    def _deal(self, key: str, value: Any, non_blocking: bool = False) -> Dealt:
-        """What of `value` is to be stored in each member, which knows its own batch size, as it stores it."""
-        return Dealt([coerce(member, key, piece, non_blocking) for member, piece in self._dealt(value)])
-
-    def _deal_into(self, key: str, value: Any, non_blocking: bool = False) -> Dealt:
-        """What of `value` is to be written into the entry of each member, in a form that fits it."""
-        return Dealt([member._plan_set((key,), piece, True, non_blocking)[2] for member, piece in self._dealt(value)])
-
-    def _below(self) -> Any:
-        below = super()._below()
-        if -1 not in below.batch_size:
-            return below
-        return LazyStackedTensorDict._of(
-            [member._below() for member in self.tensordicts.copy()], self.stack_dim, self._td_dim_name
-        )
-
     def _del_str(self, key: str) -> None:
         holders = [member for member in self.tensordicts.copy() if key in member._fields()]
         if not holders:
@@ -293,7 +269,10 @@ class LazyStackedTensorDict(TensorDictBase):
 
     def _rebuild(
         self, fields: dict[str, Any], batch_size: Size, device: torch.device | None = None, names: Names = None
-    ) -> TensorDict:
+    ) -> Any:
+        if -1 in batch_size and not fields:  # only a stack has unlike sizes: a new one is a stack as this one is
+            members = [member._rebuild({}, member.batch_size, device, member._names) for member in self.tensordicts.copy()]
+            return LazyStackedTensorDict._of(members, self.stack_dim, self._td_dim_name)
         return TensorDict._new(fields, batch_size, device, names)
 
     def _entries(self) -> dict[str, Any]:
@@ -303,10 +282,12 @@ class LazyStackedTensorDict(TensorDictBase):
     def _pieces(self) -> dict[Any, Any]:
         return dict(enumerate(self.tensordicts.copy()))
 
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
         count = len(pieces)
-        if isinstance(other, TensorCollection) and other.batch_size[self.stack_dim : self.stack_dim + 1] != (count,):  # type: ignore[attr-defined]
-            raise RuntimeError(f"the batch sizes {self.batch_size} and {other.batch_size} differ")  # type: ignore[attr-defined]
+        if not isinstance(other, TensorCollection):
+            return rows_of(self, other, count)
+        if other.batch_size[self.stack_dim : self.stack_dim + 1] != (count,):
+            raise RuntimeError(f"the batch sizes {self.batch_size} and {other.batch_size} differ")
         found = pieces_of(self, other)
         if len(found) != count:
             raise RuntimeError(f"the stack of {count} tensordicts is beside a value for {len(found)} of them")
@@ -390,19 +371,13 @@ class LazyStackedTensorDict(TensorDictBase):
             [member._index(inner if member.batch_size == size else parse(rest, member.batch_size)) for member in chosen], kept
         )
 
-    def _assign(self, index: Index, value: Any) -> None:
-        plan = Writes()
-        self._plan_assign(index, value, plan)
-        plan.run()
-
     def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
-        plan_assign(self._snapshot(), index, value, plan)
+        plan_assign(self._snapshot(), parse(index.key, self.batch_size), value, plan)  # it may be that of a node above
 
     def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
         if index is not None:
             return parts_at(self._snapshot(), index, value)
-        members = self._pieces()
-        return zip(members.values(), self._pieces_of(value, members), repeat(None))
+        return [(member, piece, None) for member, piece in self._dealt(value)]
 
     def _set_batch_size(self, batch_size: Size) -> None:
         if batch_size != self.batch_size:
@@ -441,6 +416,10 @@ class LazyStackedTensorDict(TensorDictBase):
     @is_locked.setter
     def is_locked(self, value: bool) -> None:
         (self.lock_ if value else self.unlock_)()
+
+    @property
+    def _lock_parents_weakrefs(self) -> list[Any]:
+        return lock_parents(self, [self, *self.tensordicts])
 
     @property
     def _is_locked(self) -> bool | None:
@@ -560,7 +539,7 @@ class LazyStackedTensorDict(TensorDictBase):
     def extend(self, tensordict: Any) -> None:
         """Adds the members of a list, or the slices of a tensordict along the stack dimension; all of them, or none."""
         if isinstance(tensordict, TensorCollection):
-            tensordict = tensordict.unbind(self.stack_dim)  # type: ignore[attr-defined]
+            tensordict = tensordict.unbind(self.stack_dim)
         items = list(tensordict)
         self._check_unlocked()
         for item in items:
@@ -573,10 +552,20 @@ class LazyStackedTensorDict(TensorDictBase):
             return any(member is key for member in self.tensordicts)
         return super().__contains__(key)
 
-    def _take_members(self, source: Any) -> None:
-        """Takes the slices of another tensordict as the members."""
-        self._check_unlocked()
-        self.tensordicts[:] = source.unbind(self.stack_dim)
+    def _take_over(self, result: Any) -> bool:
+        result = result if result._wrapped is None else result._wrapped
+        if not isinstance(result, LazyStackedTensorDict) or result.stack_dim != self.stack_dim:
+            return False
+        own, found = self.tensordicts, result.tensordicts.copy()
+        if len(own) != len(found):
+            own[:] = found
+        else:
+            for place, member in enumerate(found):
+                if not own[place]._take_over(member):
+                    own[place] = member
+        if self._names != result._names:
+            self._set_names(result._names)
+        return True
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:
         at, members = self.stack_dim, self.tensordicts.copy()
@@ -590,6 +579,23 @@ class LazyStackedTensorDict(TensorDictBase):
         rows = [member.unbind(dim - (dim > at)) for member in members]
         return tuple(self._like(parts, at - (at > dim)) for parts in zip(*rows))
 
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+        """Pieces along a batch dimension: stacks of some members, or of pieces of all. See `TensorDict.split`."""
+        sizes, at = cuts(self, split_size, dim)
+        now, end, pieces = self._snapshot(), 0, []
+        for part in sizes:
+            start, end = end, end + part
+            if part and at == now.stack_dim:
+                pieces.append(now._like(now.tensordicts[start:end], at))
+            else:
+                pieces.append(now._index(parse((*(_WHOLE,) * at, slice(start, end)), now.batch_size)))
+        return tuple([relock(piece, self) for piece in pieces])
+
+    def to_lazystack(self, dim: int = 0) -> Any:
+        """The stack along a batch dimension: this one, if it is along that."""
+        dims = len(self.batch_size)
+        return self if self.stack_dim == dim % dims and -dims <= dim < dims else super().to_lazystack(dim)
+
     def contiguous(self, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         """The stack with its leaves stacked, as a `TensorDict`: never in place."""
         if inplace:
@@ -599,6 +605,13 @@ class LazyStackedTensorDict(TensorDictBase):
     def is_contiguous(self) -> bool:
         """Whether all leaves are contiguous: not before they are stacked."""
         return False
+
+    def _solid(self) -> Any:
+        return self._dense(True)
+
+    @staticmethod
+    def _joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
+        return joined(items, dim, cat)
 
     def _dense(self, must: bool = False) -> Any:
         """The members stacked into tensors; None, or with `must` an error, where they are unlike."""
@@ -618,7 +631,7 @@ class LazyStackedTensorDict(TensorDictBase):
             out._name_dims(now.names)
         return out
 
-    def _densified(self, layout: torch.layout) -> Any:
+    def densify(self, layout: torch.layout = torch.strided) -> Any:
         """The dense tensordict of all keys of the members; a nested tensor where shapes differ or a member lacks a key."""
         fields: dict[str, Any] = {}
         now = self._snapshot()
@@ -628,7 +641,7 @@ class LazyStackedTensorDict(TensorDictBase):
             if any([isinstance(value, TensorCollection) for value in values]):
                 known = [value for value in values if value is not None]
                 below = [known[0].empty() if value is None else value for value in values]
-                fields[key] = densify(self._nodes(key, below), layout)
+                fields[key] = self._nodes(key, below).densify(layout)
             elif None not in values and len({value.shape for value in values}) == 1:
                 fields[key] = torch.stack(values, self.stack_dim)
             else:
@@ -636,9 +649,6 @@ class LazyStackedTensorDict(TensorDictBase):
                 values = [known[0].new_zeros((0,) * known[0].ndim) if value is None else value for value in values]
                 fields[key] = nested_of(values, self.stack_dim, layout=layout)
         return self._rebuild(fields, now.batch_size, now.device, now._names)
-
-    def _empty_like(self, change: Change) -> Any:
-        return self._rebuild({}, change.shape(self.batch_size), None)
 
     def _repr_label(self, parent: Any) -> str:
         return "" if parent._stacked and parent.batch_size == self.batch_size else super()._repr_label(parent)
@@ -708,14 +718,14 @@ def _check_member(node: LazyStackedTensorDict, member: Any) -> None:
     if not isinstance(member, TensorCollection):
         raise TypeError(f"Expected new value to be TensorDictBase instance but got {type(member)} instead.")
     if not node.tensordicts:
-        node._empty_size = member.batch_size  # type: ignore[attr-defined]
+        node._empty_size = member.batch_size
         return
     size, dim = node.batch_size, node.stack_dim
     own = Size((*size[:dim], *size[dim + 1 :]))
     # members that differ in a dimension take others that do
-    if member.ndim != len(own) or not all([-1 in pair or pair[0] == pair[1] for pair in zip(own, member.batch_size)]):  # type: ignore[attr-defined]
+    if member.ndim != len(own) or not all([-1 in pair or pair[0] == pair[1] for pair in zip(own, member.batch_size)]):
         raise ValueError(
-            f"Batch sizes in tensordicts differs: stack has batch_size={own}, new_value has batch_size={member.batch_size}."  # type: ignore[attr-defined]
+            f"Batch sizes in tensordicts differs: stack has batch_size={own}, new_value has batch_size={member.batch_size}."
         )
 
 

@@ -15,14 +15,11 @@ from tensordict._kernel.numbering import Sources, stand_in
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._lazy.parted import Parted, finder
 from tensordict._leaves.unbatched import is_unbatched
+from tensordict._ops.coerce import Dealt
 from tensordict._ops.update import plan_update
 from tensordict._ops.writes import Writes
 from tensordict._reexport import object_stack
 from tensordict._types import TensorCollection
-
-
-class Dealt(list[Any]):
-    """What is to be stored in each member of a stack, checked by it."""
 
 
 def pieces_of(node: Any, value: Any) -> list[Any]:
@@ -48,6 +45,18 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
     return (
         [value._with_batch(member.batch_size) for member in node.tensordicts] if is_unbatched(value) else _slices(node, value)
     )
+
+
+def rows_of(node: Any, value: Any, count: int) -> list[Any]:
+    """What belongs to each member of a tensor over the leading batch dimensions; of other values, the value."""
+    if not (isinstance(value, Tensor) and node.stack_dim < value.ndim):
+        return [value] * count
+    rows = list(value.unbind(node.stack_dim))
+    if len(rows) == 1:
+        return rows * count
+    if len(rows) != count:
+        raise RuntimeError(f"a tensor of shape {tuple(value.shape)} does not fit a stack of {count} tensordicts")
+    return rows
 
 
 def _of_node(node: Any, value: Any) -> list[Any]:
@@ -109,9 +118,9 @@ def _parted_at(node: Any, index: Index, value: Any) -> Iterator[tuple[Any, Any, 
         rows = {member: ((member, key), row) for (member, key), row in rows}.values()  # the last for each stays
     for (number, key), row in rows:
         member, own = members[number], find(number, key)
-        if isinstance(row, TensorCollection) and len(row.batch_size) < len(index.prefix) - len(parted.shape):  # type: ignore[attr-defined]
+        if isinstance(row, TensorCollection) and len(row.batch_size) < len(index.prefix) - len(parted.shape):
             wanted = member.batch_size if own is None else own.shape(member.batch_size)
-            row = row if -1 in wanted else row.expand(wanted)  # type: ignore[attr-defined]
+            row = row if -1 in wanted else row.expand(wanted)
         if own is not None and own.copies:
             own.leaf(torch.zeros(()).expand(stand_in(member.batch_size)))  # raises where a number is out of bounds
         yield member, row, own
@@ -126,7 +135,7 @@ def _dealt_rows(value: Any, parted: Parted, index: Index) -> Iterable[Any]:
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         columns = [_dealt_rows(entry, parted, index) for entry in value.values()]
         return (dict(zip(value, row)) for row in zip(*columns)) if columns else repeat({})
-    prefix, sizes = index.prefix, tuple(value.shape)  # type: ignore[union-attr]
+    prefix, sizes = index.prefix, tuple(value.shape)
     missing = max(len(prefix) - len(sizes), 0)
     if not all([size in (1, wanted) or -1 in (size, wanted) for size, wanted in zip(sizes, prefix[missing:])]):
         raise _unfit(index, sizes)
@@ -165,7 +174,7 @@ def plan_assign(node: Any, index: Index, value: Any, plan: Writes) -> None:
         if (
             key is None
             and isinstance(rows, TensorCollection)
-            and rows.batch_size == member.batch_size  # type: ignore[attr-defined]
+            and rows.batch_size == member.batch_size
             and not member._is_non_tensor
         ):
             plan_update(member, rows, plan)
@@ -202,10 +211,10 @@ def _rows_of(value: Any, own: Any, index: Index) -> Any:
     if isinstance(value, Mapping) and not isinstance(value, TensorCollection):
         return {key: _rows_of(entry, own, index) for key, entry in value.items()}
     prefix = index.prefix
-    shape: Any = value.shape  # type: ignore[union-attr]
+    shape: Any = value.shape
     if shape[: len(prefix)] != prefix:
         if not broadcasts_to(shape[: len(prefix)], prefix):
             raise _unfit(index, shape)
         wide = (*prefix, *shape[len(prefix) :]) if isinstance(value, Tensor) else prefix
-        value = value.expand(wide)  # type: ignore[union-attr]
+        value = value.expand(wide)
     return value[own]

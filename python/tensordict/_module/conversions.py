@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.native import module_fields, swap_in, swap_out
 from tensordict._ops.join import stack_tensordicts
-from tensordict._ops.waist import Waist, collect, leaves_like, map_leaves, refill
+from tensordict._ops.trees import collect, leaves_like, map_leaves, refill
+from tensordict._ops.waist import Waist
 from tensordict._reexport import lazy_stack, plain_tensordict, swapped
 from tensordict._types import TensorCollection
 

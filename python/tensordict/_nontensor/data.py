@@ -7,6 +7,7 @@ import functools
 import operator
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from types import GenericAlias
 from typing import Any, ClassVar
 
@@ -15,14 +16,16 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.index import Index
+from tensordict._kernel.index import Index, parse
 from tensordict._kernel.numbering import Sources, no_one_size
 from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
 from tensordict._nontensor.values import copied, holders, interchangeable, nested, rebuilt, same, sources
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.repr import Entry
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.take import take_state
+from tensordict._ops.trees import copy_nodes
+from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
 from tensordict._tensorclass.meta import TensorClassMeta
@@ -54,6 +57,7 @@ class NonTensorDataBase(TensorClass):
     _is_non_tensor = True
     _dict_backed = False
     _stacked = False
+    _wrapped = None  # what it is around has no entries: it is saved by its object
     __dataclass_fields__: ClassVar[dict[str, Any]] = _Shape.__dataclass_fields__
 
     # `MetaData[str]`, as annotations write it
@@ -74,7 +78,7 @@ class NonTensorDataBase(TensorClass):
         lock: bool = False,
     ) -> None:
         if isinstance(data, TensorCollection) and data._is_non_tensor:
-            data = data.data  # type: ignore[attr-defined]
+            data = data.data
         size = _NO_BATCH if batch_size is None else as_size(batch_size)
         _start(self, data, TensorDict._new({}, size, as_device(device)), _metadata)
         if names is not None:
@@ -94,10 +98,9 @@ class NonTensorDataBase(TensorClass):
     def _wrap(self, inner: Any) -> Self:  # type: ignore[override]
         return _start(object.__new__(type(self)), self._data, inner, self._metadata)
 
-    def _apart(self, known: dict[int, Any] | None) -> Self:
-        """This holder, or one of a copy of the object: deep, or without `known` of its lists and dicts alone."""
+    def _apart(self, known: dict[int, Any] | None, copy: Callable[..., Any] | None = None) -> Self:
         value = self._data
-        made = rebuilt(value) if known is None else copied(value, known)
+        made = rebuilt(value) if known is None else copied(value, known) if copy is None else copy(value, known)
         return self if made is value else _start(object.__new__(type(self)), made, self._tensordict, self._metadata)
 
     # The object.
@@ -123,8 +126,11 @@ class NonTensorDataBase(TensorClass):
                 object.__setattr__(self, "_data", before)
                 raise
 
-    def _kept(self) -> Callable[[], None]:
-        """What puts the object back that this has now."""
+    def _kept(self) -> Callable[[], None] | None:
+        return kept(self) if self.is_memmap() else None
+
+    def _held(self) -> Callable[[], None]:
+        """What puts the object back that this has now, not in its file."""
         return functools.partial(object.__setattr__, self, "_data", self._data)
 
     def _is_memmaped_from_above(self) -> bool:
@@ -187,9 +193,14 @@ class NonTensorDataBase(TensorClass):
         inner = self._tensordict._rebuild(fields, batch_size, device, names)
         return inner if fields else self._wrap(inner)
 
-    def _anew(self, batch_size: Size) -> Any:
-        """A holder of the same object for a batch of new elements."""
-        return self._at(batch_size)
+    def _take_over(self, result: Any) -> bool:
+        if not _is_holder(result) or result._data is not self._data:
+            return False
+        take_state(self, result)
+        return True
+
+    def _anew(self, batch_size: Size, device: torch.device | None, names: Names) -> Any:
+        return self._of(self._data, batch_size, device)
 
     def _set_str(self, key: str, value: Any) -> None:
         raise AttributeError(f"Cannot set the attribute {key!r}: {type(self).__name__} has no such field. Its field is 'data'.")
@@ -214,32 +225,35 @@ class NonTensorDataBase(TensorClass):
         fresh = self._of(None, device=self.device)
         return built([fresh if place < 0 else self for place in places], moved.batch_size, moved._names)
 
-    def _assign(self, index: Index, value: Any) -> None:
-        made = self._with_rows(index, value)
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan.put_call(functools.partial(self._put, index, plan.own(value)))
+
+    def _put(self, index: Index, value: Any) -> None:
+        made = self._taking(value, index)
         if made is not self:
             raise ValueError(
                 f"A {type(self).__name__} holds one value for all its elements, so it cannot take another value at an index. "
                 "Call maybe_to_stack() to get a NonTensorStack, which holds a value for each element."
             )
 
-    def _with_rows(self, index: Index, value: Any) -> Any:
-        """This holder, or a stack in its place, after objects were written into the rows at `index`."""
-        if not self.batch_size or self._has(value):
-            return self._taking(value)
-        stack = self.maybe_to_stack()
-        stack._assign(index, value)
-        return stack
-
-    def _taking(self, value: Any) -> Any:
-        """This holder with the object of `value`, or what stands in its place where `value` has several."""
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False) -> Any:
+        if index is not None and self.batch_size and not self._has(value):
+            stack = self.maybe_to_stack()
+            stack._assign(index, value)
+            return self._in_file(stack)
         self._check_objects(value, self.batch_size)
-        if isinstance(value, TensorCollection) and value._stacked:  # type: ignore[attr-defined]
+        if isinstance(value, TensorCollection) and value._stacked:
             found = holders(value)
             if not found or any([not interchangeable(found[0]._data, item._data) for item in found[1:]]):
-                return self.maybe_to_stack()._taking(value)
+                return self._in_file(self.maybe_to_stack()._taking(value))
             value = found[0]
         self._hold(value._data if _is_holder(value) else value)
         return self
+
+    def _in_file(self, stack: Any) -> Any:
+        """A stack that comes in the place of this holder, written to its folder if this is mapped."""
+        stack._take_file(self)
+        return stack
 
     def _check_objects(self, value: Any, size: Size, rows: bool = False) -> Any:
         """Raises where `value` cannot be written into all elements, or into rows of the batch size `size`, for what it is."""
@@ -250,24 +264,21 @@ class NonTensorDataBase(TensorClass):
             from tensordict._nontensor.stack import objects_for
 
             objects_for(value, size)
-        elif isinstance(value, TensorCollection) and value._stacked and len(holders(value)) > 1:  # type: ignore[attr-defined]
-            value.expand(size)  # type: ignore[attr-defined]
+        elif isinstance(value, TensorCollection) and value._stacked and len(holders(value)) > 1:
+            value.expand(size)
         return value
 
     def _has(self, value: Any) -> bool:
         """Whether an object, or that of a holder, is the one that this has, or cannot be told from it."""
         return interchangeable(value._data if _is_holder(value) else value, self._data)
 
-    def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
-        return compared(self, other, function)
+    def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
+        return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
 
     def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
         from tensordict._nontensor.files import describe
 
         return describe(self)
-
-    def _chosen(self, condition: Tensor, other: Any) -> Any:
-        return chosen(self, condition, other)
 
     @classmethod
     def _stack_lazily(cls, items: Any, stack_dim: int, name: str | None = None) -> Any:
@@ -328,6 +339,11 @@ class NonTensorDataBase(TensorClass):
 
     copy_ = update_  # type: ignore[assignment]
 
+    def update_at_(self, input_dict_or_td: Any, idx: Any, clone: bool = False, **kwargs: Any) -> Self:
+        """Takes over the object of another holder for the rows at an index: all of them, or it has to be the same."""
+        self._assign(parse(idx, self.batch_size), input_dict_or_td)
+        return self
+
     def is_empty(self) -> bool:
         """False: there is an object."""
         return False
@@ -350,7 +366,7 @@ class NonTensorDataBase(TensorClass):
         if not isinstance(tensordict, TensorCollection):
             raise RuntimeError(f"Expected a TensorDictBase instance but got {type(tensordict)}")
         state = non_tensordict or {}
-        return _start(object.__new__(cls), state.get("data"), tensordict.empty(), state.get("_metadata"))  # type: ignore[attr-defined]
+        return _start(object.__new__(cls), state.get("data"), tensordict.empty(), state.get("_metadata"))
 
     @classmethod
     def from_dict(cls, input_dict: Any, **options: Any) -> Self:
@@ -358,10 +374,10 @@ class NonTensorDataBase(TensorClass):
         return cls(input_dict["data"], batch_size=options.get("batch_size"), device=options.get("device"))
 
     def __eq__(self, other: object) -> Any:
-        return self._compared(other, torch.eq) if _is_objects(other) else NotImplemented
+        return compared(self, other, torch.eq) if _is_objects(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self._compared(other, torch.ne) if _is_objects(other) else NotImplemented
+        return compared(self, other, torch.ne) if _is_objects(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -503,6 +519,18 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 for _kind in (NonTensorDataBase, NonTensorData, MetaData):
     _kind.__module__ = "tensordict.tensorclass"
+
+
+def kept(node: Any) -> Callable[[], None]:
+    """What puts back the objects that a node has now, here and in its file."""
+    put_back = node._held()
+
+    def put_all_back() -> None:
+        put_back()
+        with suppress(Exception):  # the error to be seen is that for which this is done
+            node._resave()
+
+    return put_all_back
 
 
 def _is_holder(value: Any) -> bool:

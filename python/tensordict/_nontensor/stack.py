@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Size, Tensor
+from torch import Size
 from typing_extensions import Self
 
 from tensordict._convert.linked_list import LinkedList
@@ -20,10 +20,10 @@ from tensordict._kernel.numbering import Sources
 from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
-from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared
+from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared, kept
 from tensordict._nontensor.values import alike, holders, nested, same, sources
 from tensordict._ops.repr import Entry
-from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._ops.trees import copy_nodes
 from tensordict._ops.writes import Writes
 from tensordict._types import Key, Names, TensorCollection
 
@@ -135,20 +135,24 @@ class NonTensorStack(LazyStackedTensorDict):
         made._set_names(names)
         return made
 
-    def _anew(self, batch_size: Size) -> Any:
-        """A stack for a batch of new elements, which have None."""
-        fresh = NonTensorData._of(None, device=self.device)
+    def _anew(self, batch_size: Size, device: torch.device | None, names: Names) -> Any:
+        fresh = NonTensorData._of(None, device=device)  # nobody knows what the new elements have
         return built([fresh] * math.prod(batch_size), batch_size)
 
     def _dense(self, must: bool = False) -> Any:
         return self if must else None
 
-    def _densified(self, layout: torch.layout) -> Any:
+    def densify(self, layout: torch.layout = torch.strided) -> Any:
         return self
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         """This stack: objects have no other form."""
         return self
+
+    def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
+        if change is None:
+            return super()._from_pieces(pieces)
+        return self if change.sizes_only else self._transform(change)
 
     def _transform(self, change: Change) -> Any:
         return self._snapshot()._moved(change)
@@ -197,14 +201,14 @@ class NonTensorStack(LazyStackedTensorDict):
             return super()._index(index)
         return self._transform(index)
 
-    def _assign(self, index: Index, value: Any) -> None:
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan.put_call(partial(self._put_rows, index, plan.own(value)))
+
+    def _put_rows(self, index: Index, value: Any) -> None:
         if -1 in self.batch_size:
             self._put_parts(index, value)
             return
         self._put(sources(index, self.batch_size), self._check_objects(value, index.shape(self.batch_size)))
-
-    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
-        Waist._plan_assign(self, index, value, plan)
 
     def _check_objects(self, value: Any, size: Size, rows: bool = False) -> list[Any]:
         check_own_file(self)
@@ -224,7 +228,7 @@ class NonTensorStack(LazyStackedTensorDict):
         self._run(partial(write_parts, self, index, value))
 
     def _run(self, put: Callable[[], None]) -> None:
-        put_back = self._kept() if self.is_memmap() or -1 in self.batch_size else None
+        put_back = self._held() if self.is_memmap() or -1 in self.batch_size else None
         try:
             put()
             self._resave()
@@ -233,9 +237,13 @@ class NonTensorStack(LazyStackedTensorDict):
                 put_back()
             raise
 
-    def _kept(self) -> Callable[[], None]:
+    def _kept(self) -> Callable[[], None] | None:
+        return kept(self) if self.is_memmap() else None
+
+    def _held(self) -> Callable[[], None]:
+        """What puts the objects back that this has now, not in their file."""
         members = self.tensordicts.copy()
-        below = [member._kept() for member in members]
+        below = [member._held() for member in members]
 
         def put_back() -> None:
             self.tensordicts[:] = members
@@ -244,15 +252,11 @@ class NonTensorStack(LazyStackedTensorDict):
 
         return put_back
 
-    def _with_rows(self, index: Index, value: Any) -> Any:
-        """This stack after objects were written into the rows at `index`."""
-        self._assign(index, value)
-        return self
-
-    def _taking(self, value: Any) -> Any:
-        """This stack with other objects for all elements."""
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False) -> Any:
         size = self.batch_size
-        if -1 in size:
+        if index is not None:
+            self._put_rows(index, value)
+        elif -1 in size:
             self._put_parts(parse(slice(None), size), value)
         else:
             self._put(list(range(math.prod(size))), self._check_objects(value, size))
@@ -275,16 +279,13 @@ class NonTensorStack(LazyStackedTensorDict):
     def _set_str(self, key: str, value: Any) -> None:
         raise AttributeError(f"a {type(self).__name__} holds objects and has no entries, got the key {key!r}")
 
-    def _compared(self, other: Any, function: Callable[..., Any]) -> Any:
-        return compared(self, other, function)
+    def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
+        return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
 
     def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
         from tensordict._nontensor.files import describe
 
         return describe(self)
-
-    def _chosen(self, condition: Tensor, other: Any) -> Any:
-        return chosen(self, condition, other)
 
     @staticmethod
     def _joined(items: Any, dim: int, cat: bool) -> Any:
@@ -307,6 +308,11 @@ class NonTensorStack(LazyStackedTensorDict):
         return self._taking(input_dict_or_td)
 
     copy_ = update_  # type: ignore[assignment]
+
+    def update_at_(self, input_dict_or_td: Any, idx: Any, clone: bool = False, **kwargs: Any) -> Self:
+        """Takes over the objects of another holder or stack, or of a list, for the rows at an index."""
+        self._assign(parse(idx, self.batch_size), input_dict_or_td)
+        return self
 
     def append(self, tensordict: Any) -> None:
         """Adds an object, or what holds it, behind the last; raises as `LazyStackedTensorDict.append` does."""
@@ -335,10 +341,10 @@ class NonTensorStack(LazyStackedTensorDict):
         return self
 
     def __eq__(self, other: object) -> Any:
-        return self._compared(other, torch.eq) if _has_objects(other) else NotImplemented
+        return compared(self, other, torch.eq) if _has_objects(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self._compared(other, torch.ne) if _has_objects(other) else NotImplemented
+        return compared(self, other, torch.ne) if _has_objects(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

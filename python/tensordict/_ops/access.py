@@ -11,10 +11,12 @@ from typing_extensions import Self
 from tensordict._kernel.errors import LOCKED, _InplaceWriteError, _KeyThroughLeafError, missing_key, through_leaf
 from tensordict._kernel.index import parse
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.registry import is_branch
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
 from tensordict._kernel.shapes import broadcasts_to
-from tensordict._ops.coerce import as_tensor, coerce
-from tensordict._ops.waist import Waist, leaves_of
+from tensordict._ops.coerce import Dealt, as_tensor, coerce
+from tensordict._ops.trees import leaves_of
+from tensordict._ops.waist import Waist
 from tensordict._ops.writes import ObjectEntry, Write
 from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
 
@@ -30,7 +32,7 @@ def descend(node: Any, path: Path) -> Any:
     for place, key in enumerate(path):
         if not isinstance(value, TensorCollection):
             raise through_leaf(path[place - 1], value, key_of(path[place:]))
-        value = value._get_str(key)  # type: ignore[attr-defined]
+        value = value._get_str(key)
     return value
 
 
@@ -80,8 +82,8 @@ class AccessOps(Waist):
         if args and len(path) == 1 and self._dict_backed and args[0] is not NO_DEFAULT and path[0] not in self._fields():
             return args[0]  # an error that is only caught costs more than all else here
         try:
-            if kwargs and len(path) > 1 and (holder := holder_of(self, path)[0])._stacked:
-                return holder.get(path[-1], *args, **kwargs)  # in one of the forms of a stack
+            if kwargs and len(path) > 1:
+                return holder_of(self, path)[0].get(path[-1], *args, **kwargs)  # perhaps in one of the forms of a stack
             return self._get_str(path[0]) if len(path) == 1 else descend(self, path)
         except (KeyError, _KeyThroughLeafError) as error:
             default = args[0] if args else kwargs.get("default", NO_DEFAULT)
@@ -99,7 +101,7 @@ class AccessOps(Waist):
         """
         index = kwargs.pop("index") if "index" in kwargs else kwargs.pop("idx") if "idx" in kwargs else args[0]
         rest = args[1:] if args else ()
-        if self._stacked and -1 in self.batch_size:  # its entries are no tensors as a whole, those of its rows may be
+        if -1 in self.batch_size:  # its entries are no tensors as a whole, those of its rows may be
             return self[index].get(key, *rest, **kwargs)  # type: ignore[index]
         value = self.get(key, *rest, **kwargs)
         default = rest[0] if rest else kwargs.get("default")
@@ -157,8 +159,9 @@ class AccessOps(Waist):
             node = below
         last = path[-1]
         if inplace and last in node._fields():
-            if node._stacked and -1 in node.batch_size:
-                return node, last, node._deal_into(last, item, non_blocking), True
+            if -1 in node.batch_size:  # each member knows what fits its entry
+                rows = node._parts_at(None, item)
+                return node, last, Dealt([part._plan_set((last,), row, True, non_blocking)[2] for part, row, _ in rows]), True
             target = node._get_str(last)
             return node, last, _fitting(node, last, target, item), True
         if not ignore_lock:
@@ -177,24 +180,11 @@ class AccessOps(Waist):
         leaf_node._set_str(path[-1], coerce(leaf_node, path[-1], item, non_blocking))
         return node, path[0], branch, False
 
-    def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
-        """Writes a checked value into the storage of the entry `key` of the first level."""
-        target = self._get_str(key)
-        if isinstance(target, TensorCollection):
-            if target._is_non_tensor:
-                self._put_objects(key, target, target._taking(value))  # type: ignore[attr-defined]
-            else:
-                target.update(value, inplace=True, non_blocking=non_blocking)  # type: ignore[attr-defined]
-        elif target is not value:
-            target.copy_(value, non_blocking=non_blocking)
-
-    def _put_objects(self, key: str, target: Any, made: Any) -> None:
+    def _put_objects(self, key: str, made: Any) -> None:
         """Puts what became of an entry of objects in its place."""
-        if made is not target:
-            if self.is_locked:
-                made.lock_()
-            made._take_file(target)
-            self._set_str(key, made)
+        if self.is_locked:
+            made.lock_()
+        self._set_str(key, made)
 
     def set_(self, key: Key, item: Any, *, non_blocking: bool = False) -> Self:
         """Writes `item` into the storage of the entry `key`, also of a locked tensordict.
@@ -208,18 +198,21 @@ class AccessOps(Waist):
             node, last = holder_of(self, path)
         except _KeyThroughLeafError as error:
             raise KeyError(*error.args) from error
-        if node._stacked:
-            members = node._pieces()
-            for part, piece in zip(members.values(), node._pieces_of(item, members)):
+        for part, piece, _ in node._parts_at(None, item):
+            if part is node:
+                self._set_in(node, last, piece, non_blocking)
+            else:
                 part.set_(last, piece, non_blocking=non_blocking)
-            return self
-        target = node._get_str(last)
-        value = _fitting(node, last, target, item)
-        if isinstance(target, TensorCollection) and not target._is_non_tensor:
-            target.update_(value, non_blocking=non_blocking)  # type: ignore[attr-defined]
-        else:
-            node._write_str(last, value, non_blocking)
         return self
+
+    @staticmethod
+    def _set_in(node: Any, key: str, item: Any, non_blocking: bool) -> None:
+        target = node._get_str(key)
+        value = _fitting(node, key, target, item)
+        if is_branch(target):
+            target.update_(value, non_blocking=non_blocking)
+        else:
+            node._write_str(key, value, non_blocking)
 
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
         """Writes `value` into the rows at `index` of the entry `key`.
@@ -229,19 +222,20 @@ class AccessOps(Waist):
             RuntimeError: `value` does not fit the rows.
         """
         holder, last = holder_of(self, path_of(key))
-        if holder._stacked and -1 in holder.batch_size:  # the entries of its members are no one tensor
+        if -1 in holder.batch_size:  # the entries of its members are no one tensor
             if last not in holder._fields():
                 raise missing_key(last, type(holder).__name__, holder._fields())
             holder._assign(parse(index, holder.batch_size), {last: value})
             return self
         target = holder._get_str(last)
-        if isinstance(target, TensorCollection) and target._is_non_tensor:
-            ObjectEntry(holder, last).put(parse(index, target.batch_size), value)  # type: ignore[attr-defined]
+        objects = ObjectEntry.of(target, holder, last)
+        if objects is not None:
+            objects.put(parse(index, target.batch_size), value)
             return self
         if isinstance(target, Tensor) and not isinstance(value, (Tensor, int, float, complex)):
             value = as_tensor(str(key), value, target.device)
         target[index] = value
-        if holder._stacked and isinstance(target, Tensor):  # a copy of what the members have
+        if holder._fields().get(last) is not target:  # what was read is a copy
             holder._write_str(last, target, non_blocking)
         return self
 
@@ -256,13 +250,13 @@ class AccessOps(Waist):
     def fill_(self, key: Key, value: Any) -> Self:
         """Writes the number `value` into every element of the entry `key`, or of every leaf below it."""
         holder, last = holder_of(self, path_of(key))
-        if holder._stacked:
-            for part in holder._parts():
-                part.fill_(last, value)
-            return self
-        target = holder._get_str(last)
-        for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:
-            leaf.fill_(value)
+        for part, piece, _ in holder._parts_at(None, value):
+            if part is not holder:
+                part.fill_(last, piece)
+                continue
+            target = holder._get_str(last)
+            for leaf in leaves_of(target) if isinstance(target, TensorCollection) else [target]:
+                leaf.fill_(value)
         return self
 
     def pop(self, key: Key, default: Any = NO_DEFAULT) -> Any:
@@ -325,7 +319,7 @@ class AccessOps(Waist):
         source = args[0] if args else {}
         if not isinstance(source, (TensorCollection, Mapping)):
             raise RuntimeError(f"replace takes a tensordict or a mapping, got a {type(source).__name__}")
-        return self.copy().update(source, **kwargs)  # type: ignore[attr-defined]
+        return self.copy().update(source, **kwargs)
 
 
 def _unfit(key: str, target: Any, item: Any) -> _InplaceWriteError:
@@ -337,12 +331,9 @@ def _unfit(key: str, target: Any, item: Any) -> _InplaceWriteError:
 
 def _fitting(node: Any, key: str, target: Any, item: Any) -> Any:
     """`item` in a form that can be written into `target`."""
-    if isinstance(target, TensorCollection) and target._is_non_tensor:
-        if isinstance(item, Tensor) or (isinstance(item, TensorCollection) and not item._is_non_tensor):
-            raise _unfit(key, target, item)
-        return item
     if isinstance(target, TensorCollection):
-        if not isinstance(item, (TensorCollection, Mapping)):
+        wanted = isinstance(item, (TensorCollection, Mapping))
+        if (isinstance(item, Tensor) or is_branch(item)) if not is_branch(target) else not wanted:
             raise _unfit(key, target, item)
         return item
     if not isinstance(item, Tensor):

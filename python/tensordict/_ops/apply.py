@@ -12,8 +12,9 @@ from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError, batch_mismatch
 from tensordict._kernel.native import all_fit, all_tensors
-from tensordict._kernel.registry import default_is_leaf
+from tensordict._kernel.registry import default_is_leaf, is_branch
 from tensordict._ops.coerce import as_device, as_size, coerce
+from tensordict._ops.trees import restacked
 from tensordict._ops.waist import Waist
 from tensordict._types import NO_DEFAULT, Path, TensorCollection
 
@@ -46,9 +47,13 @@ class _Apply:
         self.with_key: bool = options["with_key"]
         self.nested_keys: bool = options["nested_keys"]
 
+    def _is_divided(self, node: Any, out: Any) -> bool:
+        """Whether the results for a node are those for its members."""
+        return self.batch_size is None and node._stacked and (out is None or out._stacked)
+
     def node(self, node: Any, others: tuple[Any, ...], path: Path, out: Any) -> Any:
         """The result for `node`, or None where it has no entries and is to be left out."""
-        if node._stacked and self.batch_size is None and (out is None or out._stacked):
+        if self._is_divided(node, out):
             return self._members(node, others, path, out)
         target = out if out is not None else self._start(node)
         fields = target._fields()
@@ -69,7 +74,7 @@ class _Apply:
 
     def simple(self, node: Any) -> Any:
         """`node` for the common case: no other trees, no keys, nothing to write into."""
-        if node._stacked and self.batch_size is None:
+        if self._is_divided(node, None):
             members = node._pieces()
             return self._stack_of(node, members, [self.simple(part) for part in members.values()])
         fn, is_leaf, entries = self.fn, self.is_leaf, node._entries()
@@ -108,13 +113,8 @@ class _Apply:
 
     def _stack_of(self, node: Any, members: dict[int, Any], results: list[Any]) -> Any:
         """The results for the members of a stack as one; None where none of them has entries and they are left out."""
-        if results and all([result is None for result in results]):
-            return None
-        rows = zip(members.items(), results)
-        made = node._from_pieces(
-            {place: part._rebuild({}, part.batch_size) if result is None else result for (place, part), result in rows}
-        )
-        if self.names is not NO_DEFAULT:
+        made = restacked(node, members, results)
+        if made is not None and self.names is not NO_DEFAULT:
             made._adopt_names(self.names)
         return made
 
@@ -138,7 +138,7 @@ class _Apply:
 
     def _drops(self, node: Any) -> bool:
         """Whether a node without results is left out: if asked, and else if it had entries before."""
-        if node._is_non_tensor:
+        if not is_branch(node):
             return False
         return bool(node._fields()) if self.filter_empty is None else self.filter_empty
 

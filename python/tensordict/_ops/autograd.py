@@ -10,8 +10,10 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.keys import key_of
+from tensordict._kernel.registry import is_branch
 from tensordict._ops.leafwise import relock
-from tensordict._ops.waist import Waist, collect, has_own, leaves_like, leaves_of, map_leaves, refill
+from tensordict._ops.trees import by_member, collect, has_own, leaves_like, leaves_of, map_leaves, refill
+from tensordict._ops.waist import Waist
 from tensordict._types import Path, TensorCollection
 
 
@@ -166,7 +168,7 @@ def _paths(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 def _entry(node: Any, path: Path) -> Any:
     """The leaf of `node` at a path."""
     for key in path:
-        fields = node._fields() if isinstance(node, TensorCollection) else {}  # type: ignore[attr-defined]
+        fields = node._fields() if isinstance(node, TensorCollection) else {}
         if key not in fields:
             raise KeyError(f"Missing gradient entry for key {key_of(path)!r} in the gradient tensordict.")
         node = fields[key]
@@ -192,26 +194,16 @@ def _assign(leaves: list[Any], name: str, values: list[Any]) -> None:
 
 def _set_in_stacks(node: Any, value: Any, name: str) -> None:
     """Sets an attribute of each leaf of a tree with stacks in it, level by level."""
-    if node._stacked:
-        pieces = node._pieces()
-        pairs = list(zip(pieces.values(), node._pieces_of(value, pieces)))
-    else:
-        pairs = [(node._get_str(key), entry) for key, entry in value._entries().items()]
-    for mine, entry in pairs:
-        if isinstance(mine, TensorCollection):
-            if not mine._is_non_tensor:  # objects stay as they are
-                setattr(mine, name, entry)
-        else:
+    pieces = node._pieces()
+    for mine, entry in zip(pieces.values(), node._pieces_of(value, pieces)):
+        if not isinstance(mine, TensorCollection):
             _assign([mine], name, [entry])
+        elif is_branch(mine):  # objects stay as they are
+            setattr(mine, name, entry)
 
 
+@by_member()
 def _gradients(node: Any) -> Any:
-    if node._stacked:
-        members = node._pieces()
-        parts = {place: _gradients(part) for place, part in members.items()}
-        if all([part is None for part in parts.values()]):
-            return None
-        return node._from_pieces({place: members[place].empty() if part is None else part for place, part in parts.items()})
     fields = {}
     for key, value in node._entries().items():
         if isinstance(value, TensorCollection):

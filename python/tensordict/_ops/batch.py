@@ -9,9 +9,11 @@ import torch
 from torch import Size, Tensor
 from typing_extensions import Self
 
+from tensordict._kernel.registry import is_branch
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.coerce import as_size
-from tensordict._ops.waist import Waist, leaves_of
+from tensordict._ops.trees import leaves_of
+from tensordict._ops.waist import Waist
 
 
 class BatchOps(Waist):
@@ -22,7 +24,7 @@ class BatchOps(Waist):
     @property
     def batch_size(self) -> Size:
         """The leading dimensions that all entries share. Setting it checks every entry first."""
-        return self._batch_size  # type: ignore[attr-defined]
+        return self._batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -180,7 +182,7 @@ def common_start(shapes: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _is_bare(node: Any) -> bool:
-    return not leaves_of(node) and not (node._is_non_tensor and node._stacked)
+    return not leaves_of(node) and (is_branch(node) or not node._parts())
 
 
 def _held(leaf: Any) -> list[Tensor]:

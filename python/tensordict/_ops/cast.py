@@ -11,7 +11,8 @@ from torch import Tensor
 from typing_extensions import Self
 
 from tensordict._ops.leafwise import relock
-from tensordict._ops.waist import Waist, map_leaves, map_nodes
+from tensordict._ops.trees import by_member, map_leaves
+from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 Filter = Callable[[Any, Tensor], bool]
@@ -66,9 +67,8 @@ def cast_leaves(node: Any, leaf: Callable[[Any], Any], chosen: Filter | None) ->
     return relock(map_leaves(node, leaf) if chosen is None else _cast_chosen(node, leaf, chosen, ()), node)
 
 
+@by_member()
 def _cast_chosen(node: Any, leaf: Callable[[Any], Any], chosen: Filter, path: tuple[str, ...]) -> Any:
-    if node._stacked:
-        return map_nodes(node, lambda part: _cast_chosen(part, leaf, chosen, path))
     fields = {}
     for key, value in node._entries().items():
         if isinstance(value, TensorCollection):

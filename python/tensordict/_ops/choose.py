@@ -15,8 +15,8 @@ from tensordict._leaves.ragged import call
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.leafwise import relock
-from tensordict._ops.take import can_become, check_nodes_unlocked, take_over
-from tensordict._ops.waist import collect, is_own, map_leaves, refill, spread, transform
+from tensordict._ops.take import check_nodes_unlocked
+from tensordict._ops.trees import by_member, collect, is_own, map_leaves, refill, spread, transform
 from tensordict._types import TensorCollection
 
 
@@ -95,12 +95,11 @@ class ChooseOps(IndexOps):
             RuntimeError: a node is locked, or this one cannot be what the result is; nothing has changed then.
         """
         check_nodes_unlocked(self)
-        if not can_become(self, result):
+        if not self._take_over(result):
             raise NotImplementedError(
                 f"{name}(inplace=True) cannot preserve the identity of a {type(self).__name__}: the result is a "
                 f"{type(result).__name__} of batch size {result.batch_size}"
             )
-        take_over(self, result)
         return self
 
     def masked_fill_(self, mask: Tensor, value: Any) -> Self:
@@ -167,28 +166,24 @@ def _on(leaf: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
+    if isinstance(other, TensorCollection):
+        return _where_of(node, condition, other, pad)
+    leaves: list[Any] = []
+    tree = collect(node, leaves)
+    if is_own(tree):
+        conditions = [condition] * len(leaves)
+    else:
+        conditions = spread(tree, condition.expand(node.batch_size[: condition.ndim]))
+    rows = zip(conditions, leaves)
+    return relock(refill(tree, iter([_choose(row, leaf, other, None) for row, leaf in rows])), node)
+
+
+@by_member(others=2)
+def _where_of(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
+    """The elements of `node` where a condition holds, and those of a tree elsewhere."""
     if node._is_non_tensor:
-        return node._chosen(condition, other)
-    if node._stacked:
-        pieces = node._pieces()
-        conditions: Any = [condition] * len(pieces)
-        if condition.ndim > node.stack_dim:
-            conditions = condition.expand(node.batch_size[: condition.ndim]).unbind(node.stack_dim)
-        if len(conditions) != len(pieces):
-            raise RuntimeError(f"the condition of shape {tuple(condition.shape)} does not fit {len(pieces)} tensordicts")
-        others = node._pieces_of(other, pieces) if isinstance(other, TensorCollection) else [other] * len(conditions)
-        chosen = map(_where, pieces.values(), conditions, others, [pad] * len(conditions))
-        return relock(node._from_pieces(dict(zip(pieces, chosen))), node)
-    if not isinstance(other, TensorCollection):
-        leaves: list[Any] = []
-        tree = collect(node, leaves)
-        if is_own(tree):
-            conditions = [condition] * len(leaves)
-        else:
-            conditions = spread(tree, condition.expand(node.batch_size[: condition.ndim]))
-        rows = zip(conditions, leaves)
-        return relock(refill(tree, iter([_choose(row, leaf, other, None) for row, leaf in rows])), node)
-    mine, theirs = node._entries(), other._entries()  # type: ignore[attr-defined]
+        return node._combined(other, torch.where, condition)
+    mine, theirs = node._entries(), other._entries()
     fields = {}
     for key in [*mine, *(key for key in theirs if key not in mine)]:
         one, two = mine.get(key), theirs.get(key)

@@ -13,7 +13,8 @@ from typing_extensions import Self
 
 from tensordict._ops.cast import cast_leaves
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.waist import Tree, Waist, collect, copy_nodes, leaves_of, refill
+from tensordict._ops.trees import Tree, collect, copy_nodes, leaves_of, refill
+from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 _CPU = torch.device("cpu")
@@ -79,7 +80,7 @@ class _Target:
             self.device = value
             return 0
         if isinstance(value, (Tensor, TensorCollection)):
-            self.device, self.dtype = value.device, value.dtype  # type: ignore[union-attr]
+            self.device, self.dtype = value.device, value.dtype
             return 1
         raise TypeError(f"to() takes devices, dtypes, tensors and tensordicts, got {value!r} of type {type(value).__name__}")
 
@@ -92,7 +93,7 @@ class DeviceOps(Waist):
     @property
     def device(self) -> torch.device | None:
         """The device of all entries, or None where they may be on several."""
-        return self._device  # type: ignore[attr-defined]
+        return self._device
 
     @device.setter
     def device(self, value: Any) -> None:
@@ -250,8 +251,8 @@ class DeviceOps(Waist):
         def address(leaf: Tensor) -> Tensor:
             return torch.tensor(leaf.untyped_storage().data_ptr() if storage else leaf.data_ptr(), device=_CPU)
 
-        out = self.apply(address, batch_size=Size(()), device=_CPU, filter_empty=True)  # type: ignore[attr-defined]
-        return self.empty(batch_size=Size(()), device=_CPU) if out is None else out  # type: ignore[attr-defined]
+        out = self.apply(address, batch_size=Size(()), device=_CPU, filter_empty=True)
+        return self.empty(batch_size=Size(()), device=_CPU) if out is None else out
 
 
 def _formatted(memory_format: torch.memory_format) -> Callable[[Any], Any]:
@@ -291,7 +292,7 @@ def _is_away(leaf: Any) -> bool:
 def _describes(spec: Any) -> bool:
     """Whether a tensordict says what tensors are to be like, by `TensorAttrs`."""
     parts = [part for part in spec._parts() if isinstance(part, TensorCollection)]
-    return any([part._describes or _describes(part) for part in parts])  # type: ignore[attr-defined]
+    return any([part._describes or _describes(part) for part in parts])
 
 
 def _to_described(node: Any, args: tuple[Any, ...], **options: Any) -> Any:
@@ -330,9 +331,8 @@ def _wants(spec: Any, what: str) -> Any:
 def _pair(tree: Tree, spec: Any, out: list[tuple[Any, Any]]) -> None:
     """Collects each leaf of a tree, depth first, with what describes it, or None."""
     fields = None if spec is None else spec._fields()
-    node, pieces = tree
-    for name, part in pieces.items():
-        said = spec if node._stacked else None if fields is None else fields.get(name)
+    for name, part in tree[1].items():
+        said = spec if type(name) is int else None if fields is None else fields.get(name)  # all members are described as one
         if type(part) is tuple:
             _pair(part, None if said is None or said._describes else said, out)
         else:
@@ -362,14 +362,10 @@ def _adopt(node: Any, result: Any) -> Any:
         return node
     if node.is_locked and any(new is not old for new, old in zip(leaves_of(result), leaves_of(node))):
         node._check_unlocked()
-    if node._stacked:
-        for part, moved in zip(node._parts(), result._parts()):
-            _adopt(part, moved)
-        return node
-    for key, value in result._entries().items():
-        current = node._get_str(key)
+    own = node._pieces()
+    for key, value in result._pieces().items():
         if isinstance(value, TensorCollection):
-            _adopt(current, value)
+            _adopt(own[key], value)
         else:
             node._set_str(key, value)
     node._set_device(result.device)

@@ -11,7 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import through_leaf
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import is_key, key_of, path_of
-from tensordict._kernel.registry import exposed
+from tensordict._kernel.registry import exposed, is_branch
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.access import holder_of
@@ -19,7 +19,7 @@ from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import check_copy, check_kinds, plan_copies
 from tensordict._ops.writes import ObjectEntry, Writes
-from tensordict._reexport import non_tensor, sub_tensordict
+from tensordict._reexport import sub_tensordict
 from tensordict._types import IndexType, Path, TensorCollection
 
 
@@ -80,7 +80,7 @@ class IndexOps(KeyOps):
     def __iter__(self) -> Iterator[Self]:
         if not self.batch_size:
             raise TypeError("iteration over a 0-d tensordict. Use keys(), values() or items() to iterate over its entries.")
-        return iter(self.unbind(0))  # type: ignore[attr-defined]
+        return iter(self.unbind(0))
 
     def _get_sub_tensordict(self, idx: IndexType) -> Any:
         """A view at `idx`: reads are indexed, writes go to the rows of this tensordict."""
@@ -100,14 +100,9 @@ def plan_rows(node: Any, index: Index, value: Any, plan: Writes) -> None:
 def _plan_value(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans the writes of one value into the rows of all leaves; a stack divides it among its members itself."""
     for part in node._parts():
-        if isinstance(part, TensorCollection) and part._is_non_tensor:
-            continue  # one value for all leaves is a number or a tensor
-        if isinstance(part, TensorCollection):
-            if part._stacked:  # type: ignore[attr-defined]
-                part._plan_assign(parse(index.key, part.batch_size), value, plan)  # type: ignore[attr-defined]
-            else:
-                _plan_value(part, index, value, plan)
-        elif not is_unbatched(part):  # that has no rows
+        if is_branch(part):
+            part._plan_assign(index, value, plan)
+        elif not isinstance(part, TensorCollection) and not is_unbatched(part):  # that has no rows
             item = value if isinstance(value, (Tensor, int, float, complex)) else as_tensor("value", value, part.device)
             if isinstance(item, Tensor):
                 check_copy("value", part, item, index)
@@ -117,7 +112,7 @@ def _plan_value(node: Any, index: Index, value: Any, plan: Writes) -> None:
 def _fit_rows(node: Any, index: Index, value: Any) -> Any:
     """`value`, expanded to the rows at `index` if its batch size is not theirs."""
     batch_size, rows = value.batch_size, index.shape(node.batch_size)
-    if batch_size == rows or batch_size == index.prefix:
+    if batch_size[: len(index.prefix)] == index.prefix:  # nodes below may have more dimensions, and leaves are looked at
         return value
     if not batch_size or not broadcasts_to(batch_size, rows):
         raise RuntimeError(
@@ -130,16 +125,15 @@ def _fit_rows(node: Any, index: Index, value: Any) -> Any:
 def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
     """Plans the writes of the entries of `value`: into leaves that are there, and as new entries, zero in all other rows."""
     fields = node._fields()
-    items = value._entries() if isinstance(value, TensorCollection) else value  # type: ignore[attr-defined]
+    items = value._entries() if isinstance(value, TensorCollection) else value
     by_name = isinstance(value, TensorCollection) or all([type(key) is str for key in items])
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
-        if isinstance(target, TensorCollection) and target._is_non_tensor:
-            plan.put_objects(ObjectEntry(*holder_of(node, path_of(key))), index, item)
-        elif isinstance(target, TensorCollection) and target._stacked:  # type: ignore[attr-defined]
-            target._plan_assign(parse(index.key, target.batch_size), item, plan)  # type: ignore[attr-defined]
+        objects = None if target is None else ObjectEntry.of(target, *holder_of(node, path_of(key)))
+        if objects is not None:
+            plan.put_objects(objects, index, item)
         elif isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
-            _plan_entries(target, index, item, plan)
+            target._plan_assign(index, item, plan)
         elif target is not None:
             plan_copies(node, {key: item}, index, None, plan)
         else:
@@ -155,7 +149,7 @@ def _joins(plan: Writes, node: Any, path: Path, index: Index, item: Any) -> bool
     made = next((made for holder, key, made, _ in reversed(plan.sets) if holder is node and key == path[0]), None)
     if made is None:
         return False
-    if not isinstance(made, TensorCollection) or made._is_non_tensor:
+    if not is_branch(made):
         if len(path) > 1:
             raise through_leaf(path[0], made, key_of(path[1:]))
         return False
@@ -164,11 +158,11 @@ def _joins(plan: Writes, node: Any, path: Path, index: Index, item: Any) -> bool
         below = below._fields().get(path[depth])
         if below is None:
             break
-        if not isinstance(below, TensorCollection) or below._is_non_tensor:
+        if not is_branch(below):
             raise through_leaf(path[depth], below, key_of(path[depth + 1 :]))
     item = _nested(path[1:], item)
     check_kinds(path[0], made, item)
-    made._assign(index, item)  # type: ignore[attr-defined]
+    made._assign(index, item)
     return True
 
 
@@ -195,11 +189,8 @@ def fresh_rows(node: Any, index: Index, key: str, item: Any) -> Any:
     inner = len(index.prefix)
     if not isinstance(item, (TensorCollection, Mapping, Tensor)):
         item = coerce(node._below()._rebuild({}, index.shape(node.batch_size), node.device), key, item)
-    if isinstance(item, TensorCollection) and item._is_non_tensor:
-        size = Size((*outer, *item.batch_size[inner:]))  # type: ignore[attr-defined]
-        if not item._stacked:  # type: ignore[attr-defined]
-            return item._at(size)  # type: ignore[attr-defined]  # one object is for all, until others are written
-        return non_tensor(None, size, node.device)._with_rows(index, item)
+    if isinstance(item, TensorCollection) and not is_branch(item):  # one object is for all, until others are written
+        return item._anew(Size((*outer, *item.batch_size[inner:])), node.device, None)._taking(item, index)
     if isinstance(item, (TensorCollection, Mapping)):
         if not isinstance(item, TensorCollection):
             item = node._below()._rebuild({}, index.shape(node.batch_size)).update(item)

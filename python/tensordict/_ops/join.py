@@ -10,9 +10,11 @@ from torch import Size
 
 from tensordict._kernel import native
 from tensordict._kernel.change import Change, Outline
+from tensordict._kernel.registry import is_non_tensor
 from tensordict._leaves import ragged
 from tensordict._leaves.unbatched import first_of, is_unbatched, moved
-from tensordict._ops.waist import Tree, collect, leaves_like, refill, solid
+from tensordict._ops.trees import Tree, collect, leaves_like, refill, solid
+from tensordict._ops.waist import Waist
 from tensordict._reexport import lazy_stack, maybe_dense_stack
 from tensordict._types import TensorCollection
 
@@ -52,23 +54,29 @@ def _by_node(items: list[Any], dim: int, gap: int | None, join: Callable[..., An
 
 def _node_of(nodes: list[Any], dim: int, gap: int | None, join: Callable[..., Any], change: Change) -> Any:
     """The join of the nodes under one key, or None where not all are nodes, or they cannot be joined so."""
-    if any([_has_objects(node) for node in nodes]):
-        return _join_objects(nodes, dim, gap is not None)
+    objects = _join_objects(nodes, dim, gap is not None)
+    if objects is not None:
+        return objects
     if not all([isinstance(node, TensorCollection) for node in nodes]):
         return None
     if any([-1 in node.batch_size for node in nodes]):  # their members are unlike: they stay stacks
-        return _stack_stacks(nodes, dim) if gap is None else _cat_stacks(nodes, dim)
+        return _apart(nodes, dim, gap is not None)
     return _by_node(nodes, dim, gap, join, change) if _alike(nodes, gap) else None
 
 
-def _has_objects(item: Any) -> bool:
-    return isinstance(item, TensorCollection) and item._is_non_tensor
-
-
 def _join_objects(items: Sequence[Any], dim: int, cat: bool) -> Any:
-    """Nodes that hold objects, as one."""
-    first = next(item for item in items if _has_objects(item))
-    return first._joined(items, dim, cat)
+    """Entries that hold objects, as one; None where none of them does."""
+    first = next(filter(is_non_tensor, items), None)
+    return None if first is None else first._joined(items, dim, cat)
+
+
+def _apart(items: Sequence[Any], dim: int, cat: bool) -> Any:
+    """The join of containers of which one is not joined by its leaves; None where all are."""
+    for item in items:
+        made = item._joined(items, dim, cat)
+        if made is not None:
+            return made
+    return None
 
 
 def _with_objects(items: Sequence[Any], result: Any, dim: int, cat: bool) -> Any:
@@ -77,10 +85,11 @@ def _with_objects(items: Sequence[Any], result: Any, dim: int, cat: bool) -> Any
         value = items[0]._get_str(key)
         if isinstance(value, TensorCollection):
             below = [value, *(item._get_str(key) for item in items[1:])]
-            if any([_has_objects(item) for item in below]):
-                result._set_str(key, _join_objects(below, dim, cat))
-            else:
+            objects = _join_objects(below, dim, cat)
+            if objects is None:
                 _with_objects(below, result._get_str(key), dim, cat)
+            else:
+                result._set_str(key, objects)
     return result
 
 
@@ -150,11 +159,9 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
     at = dim % (dims + 1)
     stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
     change = Outline(dims, stacked, [*range(at), None, *range(at, dims)])
-    result = (
-        _join_objects(items, at, False) if _has_objects(items[0]) else _by_node(items, at, None, native.stack_dicts, change)
-    )
+    result = _by_node(items, at, None, native.stack_dicts, change)
     if result is None:
-        result = _stack_stacks(items, at)
+        result = _apart(items, at, False)
     if result is None:
         items = [solid(item) for item in items]
         tree, columns = _stack_columns(items)
@@ -174,48 +181,6 @@ def _joined(
         else join(column, dim)
         for column in columns
     ]
-
-
-def _congruent(items: Sequence[Any]) -> bool:
-    """Whether all are stacks of as many members along the same dimension."""
-    if not all([item._stacked for item in items]):
-        return False
-    return len({(item.stack_dim, len(item.tensordicts)) for item in items}) == 1
-
-
-def _stack_stacks(items: Sequence[Any], at: int) -> Any:
-    """The stack of congruent stacks: a stack of the stacks of their members; None if they are not congruent."""
-    if not _congruent(items):
-        return None
-    first = items[0]
-    dim = first.stack_dim
-    rows = zip(*(item._parts() for item in items))
-    return first._like([stack_tensordicts(row, at - (at > dim)) for row in rows], dim + (at <= dim))
-
-
-def _cat_stacks(items: Sequence[Any], at: int) -> Any:
-    """The join of tensordicts of which one is a stack: one stack of all members, or a join member by member.
-
-    None where there is no stack, or where members are joined and there are stacks along other dimensions.
-    """
-    stacks = [item for item in items if item._stacked]
-    if not stacks:
-        return None
-    first = stacks[0]
-    dim = first.stack_dim
-    if any([item.stack_dim != dim for item in stacks]):
-        return None
-    if at == dim:
-        return first._like([part for item in items for part in item.unbind(dim)], dim)
-    if len({item.batch_size[dim] for item in items}) > 1:
-        raise RuntimeError(
-            f"joining along another dimension than that of the stack, {dim}, takes tensordicts with the same number of stacked "
-            f"tensordicts, got the batch sizes {[item.batch_size for item in items]}"
-        )
-    if not items[0]._stacked:
-        return None
-    rows = zip(*(item.unbind(dim) for item in items))
-    return first._like([cat_tensordicts(row, at - (at > dim)) for row in rows], dim)
 
 
 def _stack_columns(items: list[Any]) -> tuple[Tree, list[list[Any]]]:
@@ -291,9 +256,9 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     total = sum([size[at] for size in found])
     sizes = Size((*batch_size[:at], total, *batch_size[at + 1 :]))
     change = Outline(dims, sizes, range(dims))
-    result = _join_objects(items, at, True) if _has_objects(items[0]) else _by_node(items, at, at, native.cat_dicts, change)
+    result = _by_node(items, at, at, native.cat_dicts, change)
     if result is None:
-        result = _cat_stacks(items, at)
+        result = _apart(items, at, True)
     if result is None:
         items = [solid(item) for item in items]
         tree, columns = _columns(items)
@@ -305,7 +270,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     return _finish(items, result, out, at)
 
 
-class JoinOps:
+class JoinOps(Waist):
     """The joins as class methods."""
 
     __slots__ = ()
@@ -337,8 +302,6 @@ class JoinOps:
             IndexError: `dim` is no batch dimension.
         """
         node: Any = self
-        if node._stacked and node.stack_dim == dim % max(len(node.batch_size), 1):
-            return node
         parts = node.unbind(dim)
         names = node._names
         at = dim % len(node.batch_size)
@@ -350,14 +313,8 @@ class JoinOps:
         Args:
             layout: of the nested tensors.
         """
-        return densify(self, layout)
-
-
-def densify(node: Any, layout: torch.layout = torch.strided) -> Any:
-    """The tree with dense nodes in place of stacks."""
-    if node._stacked:
-        return node._densified(layout)
-    fields = {
-        key: densify(value, layout) if isinstance(value, TensorCollection) else value for key, value in node._entries().items()
-    }
-    return node._rebuild(fields, node.batch_size, node.device, node._names)
+        fields = {
+            key: value.densify(layout) if isinstance(value, TensorCollection) else value
+            for key, value in self._entries().items()
+        }
+        return self._rebuild(fields, self.batch_size, self.device, self._names)

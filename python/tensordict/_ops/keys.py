@@ -10,9 +10,9 @@ from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
-from tensordict._kernel.registry import default_is_leaf
+from tensordict._kernel.registry import default_is_leaf, is_branch
 from tensordict._ops.access import AccessOps, descend, holder_of, is_there
-from tensordict._ops.waist import copy_nodes, map_nodes
+from tensordict._ops.trees import by_member, copy_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
 IsLeaf = Callable[[type], bool]
@@ -188,7 +188,7 @@ class KeyOps(AccessOps):
 
     def is_empty(self) -> bool:
         """Whether there is no leaf, at any depth."""
-        return all(isinstance(value, TensorCollection) and value.is_empty() for _, value in self._outline())  # type: ignore[attr-defined]
+        return all(isinstance(value, TensorCollection) and value.is_empty() for _, value in self._outline())
 
     @property
     def depth(self) -> int:
@@ -199,13 +199,13 @@ class KeyOps(AccessOps):
     def entry_class(self, key: Key) -> type:
         """The class of the entry `key`."""
         holder, last = holder_of(self, path_of(key))
-        value = holder._peek(last) if holder._stacked else holder._get_str(last)
+        value = holder._peek(last)
         return type(value) if isinstance(value, (TensorCollection, Tensor)) else Tensor
 
     def get_item_shape(self, key: Key) -> Size:
         """The shape of the leaf, or the batch size of the node, at `key`."""
         holder, last = holder_of(self, path_of(key))
-        return Size((holder._peek(last) if holder._stacked else holder._get_str(last)).shape)
+        return Size(holder._peek(last).shape)
 
     def create_nested(self, key: Key) -> Self:
         """Puts an empty node at `key`, with the batch size, device and names of its parent; replaces what is there."""
@@ -222,9 +222,7 @@ class KeyOps(AccessOps):
     @staticmethod
     def _nested_in(node: Any, name: str) -> Any:
         node._check_unlocked()
-        unlike = node._stacked and -1 in node.batch_size
-        child = node._below() if unlike else node._rebuild({}, node.batch_size, node.device, node._names)
-        node._set_str(name, child)
+        node._set_str(name, node._rebuild({}, node.batch_size, node.device, node._names))
         return node._get_str(name)
 
     def filter_empty_(self) -> Self:
@@ -249,24 +247,11 @@ class KeyOps(AccessOps):
             KeyError: `old_key` is missing, or `new_key` is there and `safe` is set.
         """
         self._check_unlocked()
-        if self._stacked:
-            if safe and new_key in self:
-                raise KeyError(f"key {key_of(path_of(new_key))} already present in TensorDict.")
-            for part in self._parts():
-                part.rename_key_(old_key, new_key)
-            return self
         old, new = path_of(old_key), path_of(new_key)
-        value = descend(self, old)
-        if old == new:
-            return self
-        if safe and new_key in self:
+        if safe and old != new and is_there(self, new):
+            is_there(self, old) or descend(self, old)
             raise KeyError(f"key {key_of(new)} already present in TensorDict.")
-        self.del_(key_of(old))  # first: the new key may lie below the old one
-        try:
-            self.set(key_of(new), value)
-        except BaseException:
-            self.set(key_of(old), value)
-            raise
+        _rename(self, old, new)
         return self
 
     def rename_keys(self, mapping: Mapping[Key, Key], *, strict: bool = True) -> Self:
@@ -280,25 +265,7 @@ class KeyOps(AccessOps):
             KeyError: an old key is missing and `strict` is set.
             ValueError: two entries would have the same key, or one would be below another.
         """
-        if self._stacked:
-            return map_nodes(self, lambda part: part.rename_keys(mapping, strict=strict))
-        moves = {path_of(old): path_of(new) for old, new in mapping.items()}
-        out = self.copy()  # type: ignore[attr-defined]
-        taken = []
-        for old, new in moves.items():
-            value = out.get(old, None)
-            if value is not None:
-                taken.append((old, new, value))
-            elif strict:
-                raise missing_key(key_of(old), type(self).__name__, self.keys(True))
-        _check_disjoint([old for old, _, _ in taken], "renamed")
-        _check_disjoint([new for _, new, _ in taken], "renamed to")
-        for old, _, _ in taken:
-            out.del_(old)
-        for _, new, value in taken:
-            _check_free(out, new)
-            out.set(new, value)
-        return out
+        return _renamed(self, {path_of(old): path_of(new) for old, new in mapping.items()}, strict)
 
     def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Self:
         """The tensordict of the entries `keys` alone; the leaves are shared.
@@ -316,39 +283,17 @@ class KeyOps(AccessOps):
             raise RuntimeError(f"the keys to select are given one by one, as strings or tuples; got {keys!r}")
         if inplace:
             _check_own(self, "select")
-        out = self._select([path_of(key) for key in keys], strict)
+        out = _selected(self, [path_of(key) for key in keys], strict)
         return self._take_fields(out) if inplace else out
-
-    def _select(self, paths: list[Path], strict: bool) -> Any:
-        if self._stacked:
-            return map_nodes(self, lambda part: part._select(paths, strict))
-        fields = self._entries() if self._dict_backed else self._fields()
-        chosen: dict[str, Any] = {}
-        below: dict[str, list[Path]] = {}
-        for path in paths:
-            name = path[0]
-            if strict and (name not in fields or len(path) > 1):
-                _must_have(self, path)
-            if name not in fields or (len(path) > 1 and not isinstance(fields[name], TensorCollection)):
-                continue
-            if len(path) == 1:
-                chosen[name] = fields[name]
-                below.pop(name, None)
-            elif name not in chosen or name in below:
-                chosen.setdefault(name, None)
-                below.setdefault(name, []).append(path[1:])
-        for name, rest in below.items():
-            chosen[name] = fields[name]._select(rest, False)
-        return self._rebuild(chosen, self.batch_size, self.device, self._names)
 
     def _take_fields(self, other: Any) -> Self:
         """Makes the entries of `other` those of this tensordict; nodes that both have stay, with other entries."""
         self._check_unlocked()
-        if self._stacked:
-            members = self._pieces()
-            for part, wanted in zip(members.values(), self._pieces_of(other, members)):
-                part._take_fields(wanted)
-            return self
+        for part, wanted, _ in self._parts_at(None, other):
+            part._take_own_fields(wanted) if part is self else part._take_fields(wanted)
+        return self
+
+    def _take_own_fields(self, other: Any) -> None:
         own, fields = self._entries(), other._entries()
         kept = {
             key: value
@@ -366,7 +311,6 @@ class KeyOps(AccessOps):
         for key in own:
             if key not in fields:
                 self._del_str(key)
-        return self
 
     def exclude(self, *keys: Key, inplace: bool = False) -> Self:
         """The tensordict without the entries `keys`; the leaves are shared. Keys that are not there are passed over.
@@ -377,23 +321,8 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = self._exclude([path_of(key) for key in keys])
+        out = _excluded(self, [path_of(key) for key in keys])
         return self._take_fields(out) if inplace else out
-
-    def _exclude(self, paths: list[Path]) -> Any:
-        if self._stacked:
-            return map_nodes(self, lambda part: part._exclude(paths))
-        fields = self._entries()
-        below: dict[str, list[Path]] = {}
-        for path in paths:
-            if len(path) == 1:
-                fields.pop(path[0], None)
-            else:
-                below.setdefault(path[0], []).append(path[1:])
-        for name, rest in below.items():
-            if isinstance(fields.get(name), TensorCollection):
-                fields[name] = fields[name]._exclude(rest)
-        return self._rebuild(fields, self.batch_size, self.device, self._names)
 
     def flatten_keys(self, separator: str = ".", inplace: bool = False, is_leaf: IsLeaf | None = None) -> Self:
         """The tensordict of all leaves at one level, under their keys joined by `separator`; the leaves are shared.
@@ -403,21 +332,11 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = self._flat(separator, is_leaf or default_is_leaf)
+        out = _flattened(self, separator, is_leaf or default_is_leaf)
         if inplace:
             return self._take_fields(out)
-        self._remember(out, "flatten_keys", separator)  # type: ignore[attr-defined]
+        self._remember(out, "flatten_keys", separator)
         return out
-
-    def _flat(self, separator: str, is_leaf: IsLeaf) -> Any:
-        if self._stacked:
-            return map_nodes(self, lambda part: part._flat(separator, is_leaf))
-        flat: dict[str, Any] = {}
-        clash: list[Key] = []
-        _flatten(self, "", separator, is_leaf, flat, clash)
-        if clash:
-            raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
-        return self._rebuild(flat, self.batch_size, self.device, self._names)
 
     def unflatten_keys(self, separator: str = ".", inplace: bool = False) -> Self:
         """The tensordict in which a key that holds `separator` is a path of nested keys; the leaves are shared.
@@ -427,23 +346,10 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = self._unflat(separator)
+        out = _unflattened(self, separator)
         if inplace:
             return self._take_fields(out)
-        self._remember(out, "unflatten_keys", separator)  # type: ignore[attr-defined]
-        return out
-
-    def _unflat(self, separator: str) -> Any:
-        if self._stacked:
-            return map_nodes(self, lambda part: part._unflat(separator))
-        out = self._rebuild({}, self.batch_size, self.device, self._names)
-        fields = self._entries()
-        for key, value in fields.items():
-            if separator not in key:  # nodes are copied, since paths may be written into them
-                out._set_str(key, copy_nodes(value) if isinstance(value, TensorCollection) else value)
-        for key, value in fields.items():
-            if separator in key:
-                _unflatten(out, tuple(key.split(separator)), value)
+        self._remember(out, "unflatten_keys", separator)
         return out
 
     def separates(self, *keys: Key, default: Any = NO_DEFAULT, strict: bool = True, filter_empty: bool = True) -> Self:
@@ -499,7 +405,7 @@ class KeyOps(AccessOps):
             KeyError: a key is missing, or stands in two sets.
         """
         rest: Any = self if inplace else copy_nodes(self)
-        empty = self.empty(recurse=True) if reproduce_struct else None  # type: ignore[attr-defined]
+        empty = self.empty(recurse=True) if reproduce_struct else None
         out = []
         for keys in key_sets:
             if callable(keys):
@@ -509,9 +415,105 @@ class KeyOps(AccessOps):
         return (*out, rest)
 
 
+# What is done to a stack is done to its members.
+
+
+@by_member()
+def _rename(node: Any, old: Path, new: Path) -> None:
+    value = descend(node, old)
+    if old == new:
+        return
+    node.del_(key_of(old))  # first: the new key may lie below the old one
+    try:
+        node.set(key_of(new), value)
+    except BaseException:
+        node.set(key_of(old), value)
+        raise
+
+
+@by_member()
+def _renamed(node: Any, moves: dict[Path, Path], strict: bool) -> Any:
+    out = node.copy()
+    taken = []
+    for old, new in moves.items():
+        value = out.get(old, None)
+        if value is not None:
+            taken.append((old, new, value))
+        elif strict:
+            raise missing_key(key_of(old), type(node).__name__, node.keys(True))
+    _check_disjoint([old for old, _, _ in taken], "renamed")
+    _check_disjoint([new for _, new, _ in taken], "renamed to")
+    for old, _, _ in taken:
+        out.del_(old)
+    for _, new, value in taken:
+        _check_free(out, new)
+        out.set(new, value)
+    return out
+
+
+@by_member()
+def _selected(node: Any, paths: list[Path], strict: bool) -> Any:
+    fields = node._entries()
+    chosen: dict[str, Any] = {}
+    below: dict[str, list[Path]] = {}
+    for path in paths:
+        name = path[0]
+        if strict and (name not in fields or len(path) > 1):
+            _must_have(node, path)
+        if name not in fields or (len(path) > 1 and not isinstance(fields[name], TensorCollection)):
+            continue
+        if len(path) == 1:
+            chosen[name] = fields[name]
+            below.pop(name, None)
+        elif name not in chosen or name in below:
+            chosen.setdefault(name, None)
+            below.setdefault(name, []).append(path[1:])
+    for name, rest in below.items():
+        chosen[name] = _selected(fields[name], rest, False)
+    return node._rebuild(chosen, node.batch_size, node.device, node._names)
+
+
+@by_member()
+def _excluded(node: Any, paths: list[Path]) -> Any:
+    fields = node._entries()
+    below: dict[str, list[Path]] = {}
+    for path in paths:
+        if len(path) == 1:
+            fields.pop(path[0], None)
+        else:
+            below.setdefault(path[0], []).append(path[1:])
+    for name, rest in below.items():
+        if isinstance(fields.get(name), TensorCollection):
+            fields[name] = _excluded(fields[name], rest)
+    return node._rebuild(fields, node.batch_size, node.device, node._names)
+
+
+@by_member()
+def _flattened(node: Any, separator: str, is_leaf: IsLeaf) -> Any:
+    flat: dict[str, Any] = {}
+    clash: list[Key] = []
+    _flatten(node, "", separator, is_leaf, flat, clash)
+    if clash:
+        raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
+    return node._rebuild(flat, node.batch_size, node.device, node._names)
+
+
+@by_member()
+def _unflattened(node: Any, separator: str) -> Any:
+    out = node._rebuild({}, node.batch_size, node.device, node._names)
+    fields = node._entries()
+    for key, value in fields.items():
+        if separator not in key:  # nodes are copied, since paths may be written into them
+            out._set_str(key, copy_nodes(value) if isinstance(value, TensorCollection) else value)
+    for key, value in fields.items():
+        if separator in key:
+            _unflatten(out, tuple(key.split(separator)), value)
+    return out
+
+
 def _has_leaves(value: Any) -> bool:
     """Whether `value` is a node with leaves, at any depth."""
-    return isinstance(value, KeyOps) and not value._is_non_tensor and not value.is_empty()
+    return is_branch(value) and not value.is_empty()
 
 
 def _sweep(node: Any) -> None:
@@ -556,7 +558,7 @@ def _check_free(node: Any, path: Path) -> None:
 def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:
     for name, value in node._entries().items():
         key = prefix + name
-        if isinstance(value, TensorCollection) and not value._is_non_tensor and not is_leaf(type(value)):
+        if is_branch(value) and not is_leaf(type(value)):
             _flatten(value, key + separator, separator, is_leaf, out, clash)
         elif key in out:
             clash.append(tuple(key.split(separator)))

@@ -16,7 +16,7 @@ import torch
 from tensordict._kernel.native import is_plain, regrouped
 from tensordict._leaves.ragged import each
 from tensordict._ops.operands import align, check_fitting, check_grown, check_stays, regrow, settled
-from tensordict._ops.waist import collect, map_pairs, refill
+from tensordict._ops.trees import collect, map_pairs, refill
 from tensordict._types import TensorCollection
 
 Function = Callable[..., Any]
@@ -110,7 +110,7 @@ def combine(node: Any, one: Function, many: Function | None, *others: Any, stric
 
 
 def _is_like(node: Any, other: Any) -> bool:
-    return isinstance(other, TensorCollection) and other.batch_size == node.batch_size  # type: ignore[attr-defined]
+    return isinstance(other, TensorCollection) and other.batch_size == node.batch_size
 
 
 def combine_(node: Any, one: Function, many: Function | None, *others: Any, **options: Any) -> Any:

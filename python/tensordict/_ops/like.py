@@ -12,7 +12,8 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.leafwise import foreach_of, run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.waist import Tree, Waist, collect, leaves_like, map_leaves, map_nodes, refill, solid
+from tensordict._ops.trees import Tree, by_member, collect, leaves_like, map_leaves, refill, solid
+from tensordict._ops.waist import Waist
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 _CLONE = foreach_of("clone")
@@ -53,10 +54,8 @@ class LikeOps(Waist):
         import copy
 
         leaves: list[Any] = []
-        tree = collect(self, leaves)
-        out = refill(tree, iter([copy.deepcopy(leaf, memo) for leaf in leaves]))
-        _deepen(out, copy.deepcopy, memo)
-        return out
+        tree = _collect_apart(self, leaves, memo, copy.deepcopy)
+        return refill(tree, iter([copy.deepcopy(leaf, memo) for leaf in leaves]))
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:
         """A plain, unlocked `TensorDict` of copies of the leaves."""
@@ -78,8 +77,8 @@ class LikeOps(Waist):
         """
         size = self.batch_size if batch_size is None else as_size(batch_size)
         label = self.device if device is NO_DEFAULT else as_device(device)
-        if self._stacked and batch_size is None:
-            out: Any = map_nodes(self, lambda part: part.empty(recurse, device=device))
+        if batch_size is None:
+            out: Any = _empty(self, label, device is NO_DEFAULT, recurse)
         else:
             out = _emptied(self, size, label, device is NO_DEFAULT, recurse)
         if names is not NO_DEFAULT and names is not None:
@@ -126,7 +125,7 @@ class LikeOps(Waist):
             tree = collect(node, leaves)
             rows = zip(leaves, leaves_like(tree, data))
             out = refill(tree, iter([leaf.new_tensor(value, **kwargs) for leaf, value in rows]))
-            out.batch_size = data.batch_size  # type: ignore[attr-defined]
+            out.batch_size = data.batch_size
             if "device" in kwargs:
                 out._label_device(as_device(kwargs["device"]))
             return out
@@ -137,15 +136,15 @@ class LikeOps(Waist):
         return _resized(out, source.shape, label)
 
 
-def _collect_apart(node: Any, leaves: list[Any], known: dict[int, Any]) -> Tree:
+def _collect_apart(node: Any, leaves: list[Any], known: dict[int, Any], copy: Callable[..., Any] | None = None) -> Tree:
     """`collect`, with holders of copies of the objects in the places of theirs."""
     pieces = node._pieces()
     for key, part in pieces.items():
         if type(part) is Tensor or not isinstance(part, TensorCollection):
             leaves.append(part)
         else:
-            pieces[key] = _collect_apart(part, leaves, known)
-    return node._apart(known) if node._is_non_tensor and not node._stacked else node, pieces
+            pieces[key] = _collect_apart(part, leaves, known, copy)
+    return node._apart(known, copy), pieces
 
 
 def _copied(node: Any) -> Any:
@@ -154,17 +153,13 @@ def _copied(node: Any) -> Any:
     for key, part in pieces.items():
         if type(part) is not Tensor and isinstance(part, TensorCollection):
             pieces[key] = _copied(part)
-    made = node._from_pieces(pieces)
-    return made._apart(None) if node._is_non_tensor and not node._stacked else made
+    return node._from_pieces(pieces)._apart(None)
 
 
-def _deepen(node: Any, deepcopy: Callable[..., Any], memo: dict[int, Any]) -> None:
-    """Copies the objects below a new node."""
-    for part in node._parts():
-        if isinstance(part, TensorCollection):
-            if part._is_non_tensor and not part._stacked:  # type: ignore[attr-defined]
-                part._hold(deepcopy(part.data, memo))  # type: ignore[attr-defined]
-            _deepen(part, deepcopy, memo)
+@by_member()
+def _empty(node: Any, device: torch.device | None, own_device: bool, recurse: bool) -> Any:
+    """A node of the same batch size without leaves."""
+    return _emptied(node, node.batch_size, node.device if own_device else device, own_device, recurse)
 
 
 def _emptied(node: Any, size: Size, device: torch.device | None, own_device: bool, recurse: bool) -> Any:
@@ -172,11 +167,11 @@ def _emptied(node: Any, size: Size, device: torch.device | None, own_device: boo
     for key, value in node._entries().items() if recurse else ():
         if not isinstance(value, TensorCollection):
             continue
-        inner: Size = value.batch_size  # type: ignore[attr-defined]
+        inner: Size = value.batch_size
         shared = min(len(inner), len(size))
         if inner[:shared] != size[:shared]:
             raise RuntimeError(f"the node at the key {key!r} of batch size {inner} cannot be emptied to the batch size {size}")
-        label = value.device if own_device else device  # type: ignore[attr-defined]
+        label = value.device if own_device else device
         fields[key] = _emptied(value, inner if shared == len(size) else size, label, own_device, recurse)
     names = node._names
     if names is not None:
@@ -202,23 +197,21 @@ def _new(node: Any, size: tuple[Any, ...], options: dict[str, Any], make: Callab
 
 
 def _new_node(node: Any, batch_size: Size, consumed: int, options: dict[str, Any], make: Callable[..., Tensor]) -> Any:
-    if node._is_non_tensor:
-        return node._anew(batch_size)
     fields = {}
     for key, value in node._entries().items():
         if isinstance(value, TensorCollection):
-            inner = Size(batch_size + value.batch_size[consumed:])  # type: ignore[attr-defined]
-            fields[key] = _new_node(value, inner, len(value.batch_size), options, make)  # type: ignore[attr-defined]
+            inner = Size(batch_size + value.batch_size[consumed:])
+            fields[key] = _new_node(value, inner, len(value.batch_size), options, make)
         else:
             fields[key] = make(value, Size(batch_size + value.shape[consumed:]), **options)
     device = as_device(options["device"]) if options.get("device") is not None else node.device
     names = node._names if len(batch_size) == len(node.batch_size) else None
-    return node._rebuild(fields, batch_size, device, names)
+    return node._rebuild(fields, batch_size, device, names) if fields else node._anew(batch_size, device, names)
 
 
 def _unwrapped(node: Any) -> Any:
     """The containers that tensorclasses are around, at every depth, in place of the tensorclasses."""
-    if node._wrapped is not None and not node._is_non_tensor:
+    if node._wrapped is not None:
         return _unwrapped(node._wrapped)
     for key, value in node._entries().items() if node._dict_backed else ():
         if isinstance(value, TensorCollection):

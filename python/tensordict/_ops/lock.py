@@ -26,6 +26,17 @@ def _holders(node: Any) -> list[Any]:
     return [parent for parent in found if parent is not None and parent.is_locked]
 
 
+def lock_parents(node: Any, nodes: list[Any]) -> list[Any]:
+    """Weak references to all locked containers, other than `node`, that hold one of some nodes, at any distance."""
+    found: dict[int, Any] = {}
+    while nodes:
+        for holder in _holders(nodes.pop()):
+            if id(holder) not in found and holder is not node:
+                found[id(holder)] = weakref.ref(holder)
+                nodes.append(holder)
+    return list(found.values())
+
+
 class LockOps(KeyOps):
     """Forbids and allows changes of the structure; undoes an operation at the end of a `with` block."""
 
@@ -34,7 +45,7 @@ class LockOps(KeyOps):
     @property
     def is_locked(self) -> bool:
         """Whether entries can neither be added, replaced nor removed. Setting it locks or unlocks."""
-        return self._is_locked  # type: ignore[attr-defined]
+        return self._is_locked
 
     @is_locked.setter
     def is_locked(self, value: bool) -> None:
@@ -73,14 +84,7 @@ class LockOps(KeyOps):
     @property
     def _lock_parents_weakrefs(self) -> list[Any]:
         """Weak references to all locked tensordicts that hold this one, at any distance; a stack by its members too."""
-        found: dict[int, Any] = {}
-        waiting = [self, *(self._parts() if self._stacked else ())]
-        while waiting:
-            for holder in _holders(waiting.pop()):
-                if id(holder) not in found and holder is not self:
-                    found[id(holder)] = weakref.ref(holder)
-                    waiting.append(holder)
-        return list(found.values())
+        return lock_parents(self, [self])
 
     def clear_refs_for_compile_(self) -> Self:
         """Forgets which locked tensordicts hold this one, for a compiler that cannot follow weak references.

@@ -15,7 +15,8 @@ from torch import Tensor
 from tensordict._kernel.registry import TORCH_FUNCTIONS
 from tensordict._ops.leafwise import combine, combine_, foreach_of, relock, run, run_
 from tensordict._ops.operands import with_default
-from tensordict._ops.waist import Waist, collect, map_leaves, refill
+from tensordict._ops.trees import collect, map_leaves, refill
+from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from tensordict._ops.waist import Waist, copy_nodes
+from tensordict._ops.trees import copy_nodes
+from tensordict._ops.waist import Waist
 from tensordict._types import Names
 
 

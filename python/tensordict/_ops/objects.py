@@ -10,11 +10,11 @@ from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError
 from tensordict._kernel.keys import key_of, path_of
-from tensordict._kernel.registry import exposed, is_leaf_nontensor
+from tensordict._kernel.registry import exposed, is_leaf_nontensor, is_non_tensor
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.lock import nodes_in
-from tensordict._ops.waist import map_nodes
+from tensordict._ops.trees import by_member
 from tensordict._reexport import non_tensor, tensor_attrs
 from tensordict._types import NO_DEFAULT, Key, TensorCollection
 
@@ -27,7 +27,7 @@ class ObjectOps(KeyOps):
     @property
     def _has_non_tensor(self) -> bool:
         """Whether an entry at any depth holds objects. For programs that ask under this name."""
-        return any([value._is_non_tensor or value._has_non_tensor for value in nodes_in(self)])
+        return any([is_leaf_nontensor(type(value)) or value._has_non_tensor for value in nodes_in(self)])
 
     def set_non_tensor(self, key: Key, value: Any) -> Self:
         """Stores an object under `key` as it is, also one that could become a tensor or a node; of a holder, its object.
@@ -40,10 +40,10 @@ class ObjectOps(KeyOps):
             self.create_nested(key_of(path[:-1]))
         node = descend(self, path[:-1])
         node._check_unlocked()
-        if isinstance(value, TensorCollection) and value._is_non_tensor:
-            if value._stacked:  # type: ignore[attr-defined]
+        if is_non_tensor(value):
+            if value._stacked:
                 return self.set(key, value)
-            value = value.data  # type: ignore[attr-defined]
+            value = value.data
         node._set_str(path[-1], non_tensor(value, node.batch_size, node.device))
         return self
 
@@ -67,7 +67,7 @@ class ObjectOps(KeyOps):
         Raises:
             KeyError: there is no such entry.
         """
-        return is_leaf_nontensor(type(value := descend(self, path_of(key)))) and isinstance(value, TensorCollection)
+        return is_non_tensor(descend(self, path_of(key)))
 
     def non_tensor_items(self, include_nested: bool = False) -> Iterator[tuple[Key, Any]]:
         """The entries that hold objects, with their keys.
@@ -76,18 +76,11 @@ class ObjectOps(KeyOps):
             include_nested: those of the nodes below too.
         """
         pairs = self.items(include_nested, include_nested, is_leaf_nontensor)
-        return iter([(key, value) for key, value in pairs if isinstance(value, TensorCollection) and value._is_non_tensor])
+        return iter([(key, value) for key, value in pairs if is_non_tensor(value)])
 
     def filter_non_tensor_data(self) -> Self:
         """A tensordict without the entries that hold objects; the leaves are shared."""
-        if self._stacked:
-            return map_nodes(self, lambda part: part.filter_non_tensor_data())
-        fields = {
-            key: value.filter_non_tensor_data() if isinstance(value, ObjectOps) else value
-            for key, value in self._entries().items()
-            if not (isinstance(value, TensorCollection) and value._is_non_tensor)
-        }
-        return self._rebuild(fields, self.batch_size, self.device, self._names)
+        return _without_objects(self)
 
     def attrs(self, *, fields: Sequence[str] = ("device", "dtype", "shape"), num_threads: int | None = None) -> Any:
         """A tensordict of the same keys, without batch dimensions, with a description of each leaf.
@@ -101,4 +94,14 @@ class ObjectOps(KeyOps):
         >>> TensorDict({"a": torch.zeros(3, 2)}, [3]).attrs().get("a").tgt_shape
         torch.Size([3, 2])
         """
-        return self.apply(lambda leaf: tensor_attrs(leaf, fields), batch_size=Size(()))  # type: ignore[attr-defined]
+        return self.apply(lambda leaf: tensor_attrs(leaf, fields), batch_size=Size(()))
+
+
+@by_member(whole=False)
+def _without_objects(node: Any) -> Any:
+    fields = {
+        key: _without_objects(value) if isinstance(value, TensorCollection) else value
+        for key, value in node._entries().items()
+        if not is_non_tensor(value)
+    }
+    return node._rebuild(fields, node.batch_size, node.device, node._names)

@@ -12,7 +12,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import same_shapes
 from tensordict._kernel.shapes import broadcast, broadcasts_to
-from tensordict._ops.waist import Tree, collect, is_own, leaves_like, refill, spread
+from tensordict._ops.trees import Tree, by_member, collect, is_own, leaves_like, refill, spread
 from tensordict._types import Path, TensorCollection
 
 _REFUSED = (str, bytes, list, tuple, dict, set, type(None))
@@ -41,8 +41,8 @@ def align(tree: Tree, leaves: list[Any], others: tuple[Any, ...], strict: bool) 
     for other in others:
         if isinstance(other, TensorCollection):
             columns.append(_beside(tree, other, strict))
-            if other.batch_size != batch_size:  # type: ignore[attr-defined]
-                shapes.append(other.batch_size)  # type: ignore[attr-defined]
+            if other.batch_size != batch_size:
+                shapes.append(other.batch_size)
         elif isinstance(other, Tensor):
             columns.append(_column(tree, leaves, other, len(batch_size)))
             if other.ndim and other.shape != batch_size:
@@ -60,7 +60,7 @@ def _beside(tree: Tree, other: Any, strict: bool) -> list[Any]:
     except KeyError:
         if strict:
             raise
-    return leaves_like(tree, restricted(other, tree))
+    return leaves_like(tree, other, False)
 
 
 def settled(node: Any, others: tuple[Any, ...]) -> tuple[Tree, list[Any], tuple[Any, ...]]:
@@ -70,7 +70,7 @@ def settled(node: Any, others: tuple[Any, ...]) -> tuple[Tree, list[Any], tuple[
     """
     leaves: list[Any] = []
     tree, batch_size = collect(node, leaves), node.batch_size
-    shapes = [other.shape for other in others if isinstance(other, (Tensor, TensorCollection)) and other.shape != batch_size]  # type: ignore[union-attr]
+    shapes = [other.shape for other in others if isinstance(other, (Tensor, TensorCollection)) and other.shape != batch_size]
     shapes = [shape for shape in shapes if shape]
     if not shapes or is_own(tree):
         return tree, leaves, others
@@ -98,19 +98,6 @@ def _column(tree: Tree, leaves: list[Any], tensor: Tensor, dims: int) -> list[An
             view = views[ndim] = tensor.reshape(shape + (1,) * (ndim - dims))
         out.append(view)
     return out
-
-
-def restricted(other: Any, tree: Tree) -> Any:
-    """`other` with the keys of a tree alone; raises `KeyError` where it lacks one."""
-    node, pieces = tree
-    if node._stacked:
-        rows = zip(pieces.items(), node._pieces_of(other, pieces))
-        return node._from_pieces({place: restricted(piece, part) for (place, part), piece in rows})
-    fields = {}
-    for key, part in pieces.items():
-        value = other._get_str(key)
-        fields[key] = restricted(value, part) if type(part) is tuple and isinstance(value, TensorCollection) else value
-    return other._rebuild(fields, other.batch_size)
 
 
 def _same(leaf: Any) -> Any:
@@ -217,7 +204,8 @@ def with_default(node: Any, other: Any, function: Any, default: Any) -> Any:
         if default != "intersection":
             raise TypeError(f"default must be None, 'intersection', a number or a tensor, got {default!r}")
         return _inner(node, other, function)
-    result = _outer(node, other, function, torch.as_tensor(default))
+    fill = torch.as_tensor(default)
+    result = _outer(node, other, fill.expand(node.batch_size) if fill.ndim else fill, function)
     if node._names is not None or other._names is not None:
         result._adopt_names(node._names)
     if node.device != other.device:
@@ -233,11 +221,8 @@ def _pair(key: str, mine: Any, theirs: Any) -> bool:
     return nodes
 
 
+@by_member(others=1)
 def _inner(node: Any, other: Any, function: Any) -> Any:
-    if node._stacked:
-        pieces = node._pieces()
-        rows = zip(pieces.items(), node._pieces_of(other, pieces))
-        return node._from_pieces({place: _inner(part, piece, function) for (place, part), piece in rows})
     fields, theirs = {}, other._entries()
     for key, value in node._entries().items():
         if key in theirs:
@@ -248,19 +233,15 @@ def _inner(node: Any, other: Any, function: Any) -> Any:
     return node._rebuild(fields, node.batch_size, node.device, node._names)
 
 
-def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
-    if node._stacked:
-        pieces = node._pieces()
-        fills = default.expand(node.batch_size).unbind(node.stack_dim) if default.ndim else [default] * len(pieces)
-        rows = zip(pieces.items(), node._pieces_of(other, pieces), fills)
-        return node._from_pieces({place: _outer(part, piece, function, fill) for (place, part), piece, fill in rows})
+@by_member(others=2)
+def _outer(node: Any, other: Any, default: Tensor, function: Any) -> Any:
     mine, theirs = node._entries(), other._entries()
     fields = {}
     for key, value in mine.items():
         if key not in theirs:
             fields[key] = _one_sided(value, default, function)
         elif _pair(key, value, theirs[key]):
-            fields[key] = _outer(value, theirs[key], function, default)
+            fields[key] = _outer(value, theirs[key], default, function)
         else:
             fields[key] = function(value, theirs[key])
     for key, value in theirs.items():
@@ -272,8 +253,8 @@ def _outer(node: Any, other: Any, function: Any, default: Tensor) -> Any:
 def _one_sided(value: Any, default: Tensor, function: Any) -> Any:
     """`function(leaf, default)` of a leaf or of all leaves of a node."""
     if isinstance(value, TensorCollection):
-        fields = {key: _one_sided(part, default, function) for key, part in value._entries().items()}  # type: ignore[attr-defined]
-        return value._rebuild(fields, value.batch_size, value.device, value._names)  # type: ignore[attr-defined]
+        fields = {key: _one_sided(part, default, function) for key, part in value._entries().items()}
+        return value._rebuild(fields, value.batch_size, value.device, value._names)
     if default.ndim:
         default = default.reshape(default.shape + (1,) * (value.ndim - default.ndim))
     return function(value, default)

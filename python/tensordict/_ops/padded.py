@@ -8,7 +8,8 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._leaves.ragged import counts, is_jagged, mask_of, ragged_dim, to_padded
-from tensordict._ops.waist import Waist, collect, refill
+from tensordict._ops.trees import collect, refill
+from tensordict._ops.waist import Waist
 from tensordict._types import Key
 
 

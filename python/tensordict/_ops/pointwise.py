@@ -10,7 +10,8 @@ from typing_extensions import Self
 
 from tensordict._ops.leafwise import combine, combine_, foreach_of, relock
 from tensordict._ops.makers import binary, binary_, comparison, operator, row, scaled, scaled_, unary, unary_
-from tensordict._ops.waist import Waist, collect, leaves_like
+from tensordict._ops.trees import collect, leaves_like
+from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
 

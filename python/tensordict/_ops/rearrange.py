@@ -11,10 +11,11 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.numbering import known
+from tensordict._kernel.registry import is_branch
 from tensordict._leaves.ragged import call, has_ragged
 from tensordict._ops.leafwise import relock
 from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
-from tensordict._ops.waist import copy_nodes, transform
+from tensordict._ops.trees import copy_nodes, transform
 from tensordict._types import TensorCollection
 
 T = TypeVar("T")
@@ -94,8 +95,7 @@ def _made_contiguous(node: Any, function: Callable[[Tensor], Tensor]) -> Any:
     pieces = node._pieces()
     for key, part in pieces.items():
         if isinstance(part, TensorCollection):
-            if not (part._is_non_tensor and part._stacked):  # type: ignore[attr-defined]
-                pieces[key] = _made_contiguous(part, function)
+            pieces[key] = _made_contiguous(part, function) if is_branch(part) else part.contiguous()
             continue
         try:
             pieces[key] = function(part)
@@ -175,9 +175,9 @@ class RearrangeOps(ShapeOps):
         """
         if not isinstance(other, TensorCollection):
             return self.expand(tuple(other.shape))
-        target: Size = other.batch_size  # type: ignore[attr-defined]
+        target: Size = other.batch_size
         dims = len(self.batch_size)
-        self.empty().expand(target)  # type: ignore[attr-defined]  # raises where the batch does not fit
+        self.empty().expand(target)  # raises where the batch does not fit
         change = Change(lambda leaf: leaf, dims, target, [None] * (len(target) - dims) + list(range(dims)))
         return relock(_expand_like(self, other, change), self)
 
@@ -196,7 +196,7 @@ class RearrangeOps(ShapeOps):
             NotImplementedError: in place of a lazy stack.
         """
         if inplace:
-            self._refuse_stack("repeat")  # type: ignore[attr-defined]
+            self._refuse_stack("repeat")
         counts, batch_size = sizes_of(repeats), self.batch_size
         dims = len(batch_size)
         if len(counts) != dims:
@@ -237,11 +237,11 @@ class RearrangeOps(ShapeOps):
             NotImplementedError: in place of a lazy stack.
         """
         if inplace:
-            self._refuse_stack("repeat_interleave")  # type: ignore[attr-defined]
+            self._refuse_stack("repeat_interleave")
         dims, batch_size = len(self.batch_size), self.batch_size
         if not dims or (dim is None and dims > 1):
             out = self.reshape(-1).repeat_interleave(repeats, dim or 0, output_size=output_size)
-            return self._become(out, "repeat_interleave") if inplace else out  # type: ignore[attr-defined]
+            return self._become(out, "repeat_interleave") if inplace else out
         at = wrap(dim or 0, dims)
         if isinstance(repeats, Tensor):
             leaf, size = _interleave(repeats, at, known(batch_size, at), output_size)
@@ -394,7 +394,7 @@ class RearrangeOps(ShapeOps):
 
         change = Change(leaf, dims, Size(sizes), range(dims), fills=True)
         out = transform(self, change)
-        return self._become(out, "pad") if inplace else out  # type: ignore[attr-defined]
+        return self._become(out, "pad") if inplace else out
 
     def contiguous(self, *, canonical: bool = False, inplace: bool = False) -> Self:
         """An unlocked tensordict of contiguous leaves; a leaf that is contiguous is shared, others are copied.
@@ -417,8 +417,8 @@ class RearrangeOps(ShapeOps):
 
         out = _made_contiguous(self, leaf)
         if not inplace:
-            return copy_nodes(out) if copied and self._has_non_tensor else out  # type: ignore[attr-defined]
-        return self._become(out, "contiguous") if copied else self  # type: ignore[attr-defined]
+            return copy_nodes(out) if copied and self._has_non_tensor else out
+        return self._become(out, "contiguous") if copied else self
 
 
 def _interleave(repeats: Tensor, at: int, size: int, output_size: int | None) -> tuple[Callable[[Any], Any], int]:

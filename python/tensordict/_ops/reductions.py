@@ -14,9 +14,11 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
+from tensordict._kernel.registry import is_branch
 from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._ops.leafwise import foreach_of, relock, run
-from tensordict._ops.waist import Waist, leaves_of, map_batched, map_leaves, solid, transform
+from tensordict._ops.trees import leaves_of, map_batched, map_leaves, solid, transform
+from tensordict._ops.waist import Waist
 from tensordict._types import NO_DEFAULT, TensorCollection
 
 # `function(leaf, dim, keepdim=..., **options)`, and without `dim` of the whole leaf.
@@ -149,8 +151,8 @@ def _batch(
 def _each(node: Any, plan: Callable[[Any], Change]) -> Any:
     """A tree like `node` with the change that `plan` makes for each node made to its own leaves."""
     change = plan(node)
-    if node._stacked:
-        return node._transform(change)  # it holds objects: all other stacks were made solid
+    if not is_branch(node):
+        return node._transform(change)
     pieces = node._pieces()
     for key, part in pieces.items():
         if isinstance(part, TensorCollection):

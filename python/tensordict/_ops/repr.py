@@ -20,9 +20,10 @@ import torch
 
 from tensordict._kernel.printoptions import Options, get_printoptions
 from tensordict._kernel.registry import is_node
+from tensordict._ops.waist import Waist
 
 if TYPE_CHECKING:
-    from tensordict._types import Names
+    pass
 
 _WIDTH = 80
 _UNKNOWN = "?"
@@ -49,23 +50,13 @@ class Entry:
         return cls(head, fields, f"{head}{{{', '.join(f'{key}: {entry.inline}' for key, entry in fields)}}}")
 
 
-class ReprOps:
+class ReprOps(Waist):
     """`repr` and the notebook view, on the hooks that a container may override."""
 
     __slots__ = ()
 
     # Whether the option `sort_keys` applies; a class whose fields are declared keeps their order.
     _repr_sorts: ClassVar[bool] = True
-
-    if TYPE_CHECKING:
-        batch_size: torch.Size
-        device: torch.device | None
-
-        @property
-        def _names(self) -> Names: ...
-        def _fields(self) -> dict[str, Any]: ...
-        def _outline(self) -> Iterable[tuple[str, Any]]: ...
-        def is_shared(self) -> bool: ...
 
     def __repr__(self) -> str:
         """The compact form, or the long one where the print options ask for it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
 from typing import Any
@@ -22,7 +22,7 @@ from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.join import cat_tensordicts
 from tensordict._ops.leafwise import relock
-from tensordict._ops.waist import collect_own, copy_members, copy_nodes, refill, transform
+from tensordict._ops.trees import collect_own, copy_members, copy_nodes, refill, transform
 from tensordict._reexport import lazy_view
 from tensordict._types import TensorCollection
 
@@ -161,9 +161,9 @@ class ShapeOps(IndexOps):
             return self._lazily(change, name, *args)
         out = transform(self, change)
         if inplace:
-            return self._become(out, name)  # type: ignore[attr-defined]
+            return self._become(out, name)
         if name:
-            self._remember(out, name, *args)  # type: ignore[attr-defined]
+            self._remember(out, name, *args)
         return relock(out, self) if lock else out
 
     def _lazily(self, change: Change, name: str, *args: Any) -> Any:
@@ -191,7 +191,7 @@ class ShapeOps(IndexOps):
         given = shape if shape else (() if size is None else size,)
         if len(given) == 1 and isinstance(given[0], torch.dtype):
             dtype = given[0]
-            return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)  # type: ignore[attr-defined]
+            return self.apply(lambda leaf: leaf.view(dtype), batch_size=batch_size)
         sizes = _regrouped(self, given, True)
         if sizes == self.batch_size:
             return self._same()
@@ -200,7 +200,7 @@ class ShapeOps(IndexOps):
             leaf = partial(_viewed, dims=dims, sizes=sizes)
             return self._lazily(Change(leaf, dims, sizes, [None] * len(sizes), None, True), "view", sizes)
         out = regroup(self, sizes, Tensor.view)
-        self._remember(out, "view")  # type: ignore[attr-defined]
+        self._remember(out, "view")
         return relock(out, self)
 
     def reshape(self, *args: Any, inplace: bool = False, **kwargs: Any) -> Self:
@@ -215,7 +215,7 @@ class ShapeOps(IndexOps):
             NotImplementedError: in place of a lazy stack.
         """
         if inplace:
-            self._refuse_stack("reshape")  # type: ignore[attr-defined]
+            self._refuse_stack("reshape")
         if kwargs:
             _check_options("reshape", kwargs, ("size", "shape"))
         given = args if args else (kwargs.get("size", kwargs.get("shape")),)
@@ -224,8 +224,8 @@ class ShapeOps(IndexOps):
             return self._same()
         out = regroup(self.flatten() if -1 in self.batch_size else self, sizes, Tensor.reshape)
         if inplace:
-            return self._become(out, "reshape")  # type: ignore[attr-defined]
-        self._remember(out, "reshape")  # type: ignore[attr-defined]
+            return self._become(out, "reshape")
+        self._remember(out, "reshape")
         return relock(out, self)
 
     def unsqueeze(self, *args: Any, **kwargs: Any) -> Self:
@@ -349,7 +349,7 @@ class ShapeOps(IndexOps):
             NotImplementedError: in place of a lazy stack.
         """
         if inplace:
-            self._refuse_stack("flatten")  # type: ignore[attr-defined]
+            self._refuse_stack("flatten")
         dims, batch_size = len(self.batch_size), self.batch_size
         first = wrap(start_dim or 0, dims) if dims else 0
         last = wrap(-1 if end_dim is None else end_dim, dims) if dims else 0
@@ -357,10 +357,10 @@ class ShapeOps(IndexOps):
             raise ValueError(f"flatten() needs start_dim <= end_dim, got {start_dim} and {end_dim}")
         if not dims:
             out = self.unsqueeze(0)
-            return self._become(out, "flatten") if inplace else out  # type: ignore[attr-defined]
+            return self._become(out, "flatten") if inplace else out
         if first == last:
             return self._same()
-        if -1 in batch_size and first <= self.stack_dim <= last:  # type: ignore[attr-defined]
+        if -1 in batch_size and first <= self.stack_dim <= last:
             return relock(_merged(copy_members(self), first, last), self)
         merged = batch_size[first : last + 1].numel()
         sizes = Size((*batch_size[:first], merged, *batch_size[last + 1 :]))
@@ -382,7 +382,7 @@ class ShapeOps(IndexOps):
             NotImplementedError: in place of a lazy stack.
         """
         if inplace:
-            self._refuse_stack("unflatten")  # type: ignore[attr-defined]
+            self._refuse_stack("unflatten")
         dims, batch_size = len(self.batch_size), self.batch_size
         at = wrap(dim, dims)
         parts = complete(list(unflattened_size), known(batch_size, at))
@@ -422,16 +422,7 @@ class ShapeOps(IndexOps):
             RuntimeError: the sizes of a list do not add up to the dimension, or the members of a lazy stack differ in it.
             IndexError: `dim` is no batch dimension.
         """
-        at = wrap(dim, len(self.batch_size))
-        size = known(self.batch_size, at)
-        if isinstance(split_size, int):
-            if split_size <= 0:
-                raise ValueError(f"{type(self).__name__}.split: split_size must be positive, got {split_size}.")
-            sizes = [min(split_size, size - start) for start in range(0, size, split_size)] or [0]
-        else:
-            sizes = _split_sizes(split_size, size, at)
-        if self._stacked:
-            return tuple(relock(piece, self) for piece in _cut(copy_members(self), sizes, at))
+        sizes, at = cuts(self, split_size, dim)
         dims = len(self.batch_size)
 
         def pieces(leaf: Any) -> Any:
@@ -455,20 +446,20 @@ class ShapeOps(IndexOps):
         return self.split(max(1, -(-size // chunks)), dim)
 
 
-def _cut(stack: Any, sizes: Sequence[int], at: int) -> Iterator[Any]:
-    """Pieces of a stack along a dimension: its index knows which members they are of."""
-    size, end = stack.batch_size, 0
-    for part in sizes:
-        start, end = end, end + part
-        if part and at == stack.stack_dim:
-            yield stack._like(stack.tensordicts[start:end], at)
-        else:
-            yield stack._index(parse((*(slice(None),) * at, slice(start, end)), size))
+def cuts(node: Any, split_size: int | Sequence[int], dim: int) -> tuple[Sequence[int], int]:
+    """The sizes of the pieces that `split` makes, and the dimension counted from the front."""
+    at = wrap(dim, len(node.batch_size))
+    size = known(node.batch_size, at)
+    if not isinstance(split_size, int):
+        return _split_sizes(split_size, size, at), at
+    if split_size <= 0:
+        raise ValueError(f"{type(node).__name__}.split: split_size must be positive, got {split_size}.")
+    return [min(split_size, size - start) for start in range(0, size, split_size)] or [0], at
 
 
 def _scatter(node: Any, cut: Change, changes: list[Change]) -> Any:
     """One tree for each of `changes`, from leaves that `cut.leaf` cuts into as many pieces."""
-    if node._stacked:
+    if not node._dict_backed:
         same = (Change(cut.leaf, change.consumed, change.prefix, change.origins) for change in changes)
         node = copy_members(node)
         return tuple(transform(node, change.piece(place)) for place, change in enumerate(same))

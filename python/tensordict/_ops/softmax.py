@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
-from tensordict._ops.waist import Waist, map_batched
+from tensordict._ops.trees import map_batched
+from tensordict._ops.waist import Waist
 
 
 class SoftmaxOps(Waist):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from torch import Size, Tensor
@@ -13,21 +12,21 @@ from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import plain_pairs
-from tensordict._kernel.registry import default_is_leaf
+from tensordict._kernel.registry import is_leaf_nontensor
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._leaves.ragged import plan_write
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.access import AccessOps, _fitting, holder_of
 from tensordict._ops.coerce import as_tensor
-from tensordict._ops.take import check_nodes_unlocked, take_over
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.take import check_nodes_unlocked
+from tensordict._ops.trees import copy_nodes, divided
 from tensordict._ops.writes import ObjectEntry, Write, Writes
 from tensordict._types import IndexType, Key, Path, TensorCollection
 
 
 def _entries(source: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(source, TensorCollection):
-        return source._entries().items()  # type: ignore[attr-defined]
+        return source._entries().items()
     if isinstance(source, Mapping):
         return source.items()
     raise TypeError(f"expected a tensordict or a mapping to update from, got a {type(source).__name__}")
@@ -100,9 +99,9 @@ class UpdateOps(AccessOps):
         if source is self:
             return self
         keys = _paths(keys_to_update)
-        if isinstance(source, TensorCollection) and not update_batch_size and source.batch_size != self.batch_size:  # type: ignore[attr-defined]
-            _check_congruent(self.batch_size, source.batch_size)  # type: ignore[attr-defined]
-        plan = _UpdatePlan(clone, inplace, non_blocking, is_leaf or default_is_leaf, ignore_lock)
+        if isinstance(source, TensorCollection) and not update_batch_size and source.batch_size != self.batch_size:
+            _check_congruent(self.batch_size, source.batch_size)
+        plan = _UpdatePlan(clone, inplace, non_blocking, is_leaf, ignore_lock)
         if update_batch_size:
             plan.adopted, plan.chosen = [], keys is not None
         if kwargs:
@@ -112,7 +111,7 @@ class UpdateOps(AccessOps):
             plan.add(self, kwargs, keys)
         plan.all.run(non_blocking)
         for node, fresh in plan.adopted or ():
-            take_over(node, fresh)
+            node._take_over(fresh)
         return self
 
     def update_(
@@ -185,7 +184,7 @@ class _UpdatePlan:
         clone: bool,
         inplace: bool,
         non_blocking: bool,
-        is_leaf: Callable[[type], bool],
+        is_leaf: Callable[[type], bool] | None,
         ignore_lock: bool,
         plan: Writes | None = None,
     ) -> None:
@@ -197,20 +196,21 @@ class _UpdatePlan:
         self.clone = clone
         self.inplace = inplace
         self.non_blocking = non_blocking
-        self.is_leaf = is_leaf
+        self.is_leaf = is_leaf_nontensor if is_leaf is None else lambda cls: is_leaf(cls) or is_leaf_nontensor(cls)
         self.ignore_lock = ignore_lock
 
     def add(self, node: Any, source: Any, keys: list[Path] | None) -> None:
         """Plans the writes of the entries of `source` into `node`."""
-        if self.adopted is not None and isinstance(source, TensorCollection) and source.batch_size != node.batch_size:  # type: ignore[attr-defined]
+        if self.adopted is not None and isinstance(source, TensorCollection) and source.batch_size != node.batch_size:
             self.adopted.append((node, self._adopted(node, source)))
             return
-        if node._stacked and isinstance(source, TensorCollection):
-            members = node._pieces()
-            self.all.parted = True
-            for part, piece in zip(members.values(), node._pieces_of(source, members)):
-                self.add(part, piece, keys)
-            return
+        if not node._dict_backed and isinstance(source, TensorCollection):
+            parts = divided(node, source, None)
+            if parts is not None:
+                self.all.parted = True
+                for part, piece, _ in parts:
+                    self.add(part, piece, keys)
+                return
         entries = _entries(source)
         if self.inplace and keys is None and _plan_whole(node, entries, self.all):
             return
@@ -240,7 +240,7 @@ class _UpdatePlan:
                 f"entries; the source lacks {missing}"
             )
         if node._stacked:
-            stack = source if source._stacked and source.stack_dim == node.stack_dim else source.to_lazystack(node.stack_dim)
+            stack = source.to_lazystack(node.stack_dim)
             return stack.clone() if self.clone else copy_nodes(stack)
         names = node._names if len(source.batch_size) == len(node.batch_size) else None
         return copy_nodes(node._rebuild({}, source.batch_size, node.device, names).update(source, clone=self.clone))
@@ -271,7 +271,7 @@ class _UpdatePlan:
         if len(path) > 1 and target is not None:
             raise KeyError(f"the entry {path[0]!r} is a {type(target).__name__}: it cannot hold {key_of(path[1:])!r}")
         if self._recurses(target, value):
-            if isinstance(value, TensorCollection) and value._stacked and not target._stacked and not self.inplace:  # type: ignore[attr-defined]
+            if isinstance(value, TensorCollection) and value._stacked and not target._stacked and not self.inplace:
                 target = self._as_stack(node, path[0], target, value)
             self.add(target, value, below)
             return
@@ -279,8 +279,9 @@ class _UpdatePlan:
             value = value.clone()
         into = self.inplace and target is not None
         write = node._plan_set(path, value, into, self.non_blocking, self.ignore_lock)
-        if into and len(path) == 1 and isinstance(target, TensorCollection) and target._is_non_tensor:
-            self.all.put_objects(ObjectEntry(node, path[0]), None, write[2])
+        objects = ObjectEntry.of(target, node, path[0]) if into and len(path) == 1 else None
+        if objects is not None:
+            self.all.put_objects(objects, None, write[2])
             return
         self.writes.append(write)
         if self.pending is not None and not into:
@@ -300,14 +301,10 @@ class _UpdatePlan:
         for holder, key, value, _ in reversed(self.pending or ()):
             if key == name and holder is node:
                 return value
-        if node._stacked:  # what it is, not a copy of what it holds
-            return node._peek(name) if name in node._fields() else None
-        return node._fields().get(name)
+        return node._peek(name) if name in node._fields() else None
 
     def _recurses(self, target: Any, value: Any) -> bool:
-        if not isinstance(target, TensorCollection) or target._is_non_tensor or self.is_leaf(type(target)):
-            return False
-        if isinstance(value, TensorCollection) and value._is_non_tensor:
+        if self.is_leaf(type(target)):
             return False
         return isinstance(value, Mapping) if not isinstance(value, TensorCollection) else not self.is_leaf(type(value))
 
@@ -315,14 +312,17 @@ class _UpdatePlan:
 def plan_update(node: Any, source: Any, plan: Writes) -> None:
     """Plans `update` of a node with the entries of a source, in place where they are there already."""
     if isinstance(source, TensorCollection):
-        _check_congruent(node.batch_size, source.batch_size)  # type: ignore[attr-defined]
-    _UpdatePlan(False, True, False, default_is_leaf, False, plan).add(node, source, None)
+        _check_congruent(node.batch_size, source.batch_size)
+    _UpdatePlan(False, True, False, None, False, plan).add(node, source, None)
 
 
 def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path = ()) -> None:
     """Plans what is written into which leaf, every pair checked; `above` is the path of `node`, for the errors."""
-    if node._stacked or node._is_non_tensor:
-        _plan_parts(node, source, index, keys, plan, above)
+    parts = None if node._dict_backed else divided(node, source, index)
+    if parts is not None:
+        plan.parted = True
+        for part, piece, own in parts:
+            plan_copies(part, piece, own, keys, plan, above)
         return
     fields, copies, entries = node._fields(), plan.copies, _entries(source)
     if index is None and keys is None and _plan_whole(node, entries, plan):
@@ -335,9 +335,9 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
         target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
         if target is None:
             raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
-        if isinstance(target, TensorCollection) and target._is_non_tensor:
-            holder, last = holder_of(node, path)
-            plan.put_objects(ObjectEntry(holder, last), index, _fitting(holder, last, target, value))
+        objects = ObjectEntry.of(target, *holder_of(node, path))
+        if objects is not None:
+            plan.put_objects(objects, index, _fitting(objects.node, objects.key, target, value))
             continue
         check_kinds(key_of(above + path), target, value)
         if isinstance(target, TensorCollection):
@@ -357,18 +357,6 @@ def _plan_whole(node: Any, entries: Iterable[tuple[Any, Any]], plan: Writes) -> 
         plan.leaves += leaves
         plan.values += values
     return fits
-
-
-def _plan_parts(node: Any, source: Any, index: Index | None, keys: list[Path] | None, plan: Writes, above: Path) -> None:
-    """`plan_copies` for a stack, member by member, and for what holds objects and is no entry of a tensordict."""
-    if not node._is_non_tensor:
-        plan.parted = True
-        for part, piece, own in node._parts_at(index, source):
-            plan_copies(part, piece, own, keys, plan, above)
-    elif index is None:
-        plan.put_call(partial(node.update_, plan.own(source)))
-    else:
-        node._plan_assign(index, source, plan)
 
 
 def _checked(path: Path, target: Tensor, value: Any, index: Index | None) -> Tensor:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.native import is_plain, overwritten
+from tensordict._kernel.registry import is_branch, is_non_tensor
 from tensordict._leaves.ragged import write
 from tensordict._ops.leafwise import run_
-from tensordict._ops.waist import copy_nodes
+from tensordict._ops.trees import copy_nodes
 from tensordict._types import TensorCollection
 
 Write = tuple[Any, str, Any, bool]  # (node, key, checked value, whether to write into the storage that is there)
@@ -23,11 +24,17 @@ Copy = tuple[Tensor, Index | None, Any]  # a leaf, the rows of it, None for all,
 class ObjectEntry:
     """The place of an entry that holds objects."""
 
-    __slots__ = ("key", "node")
+    __slots__ = ("in_members", "key", "node")
 
     def __init__(self, node: Any, key: str) -> None:
         self.node = node
         self.key = key
+        self.in_members = bool(node._stacked)  # the entry is made of theirs whenever it is read
+
+    @classmethod
+    def of(cls, entry: Any, node: Any, key: str) -> Self | None:
+        """The place of an entry, that under `key` of a node, where it holds objects; else None."""
+        return cls(node, key) if is_non_tensor(entry) else None
 
     def check(self, index: Index | None, value: Any) -> None:
         """Raises where `value` cannot be written into all elements, or the rows at an index, for what it is."""
@@ -40,26 +47,26 @@ class ObjectEntry:
         node, key = self.node, self.key
         if index is None:
             node._write_str(key, value, False)
-        elif node._stacked:
+        elif self.in_members:
             node._assign(parse(index.key, node.batch_size), {key: value})
         else:
             entry = node._get_str(key)
-            node._put_objects(key, entry, entry._with_rows(parse(index.key, entry.batch_size), value))
+            made = entry._taking(value, parse(index.key, entry.batch_size))
+            if made is not entry:
+                node._put_objects(key, made)
 
     def kept(self) -> Callable[[], None] | None:
         """What puts the objects back as they are now, here and in their file; None where they have none, so cannot fail."""
         node, key = self.node, self.key
         entry = node._get_str(key)
-        if node._stacked or not entry.is_memmap():
+        put_back = None if self.in_members else entry._kept()
+        if put_back is None:
             return None
-        put_back = entry._kept()
 
         def put_all_back() -> None:
-            put_back()
             if node._get_str(key) is not entry:
                 node._set_str(key, entry)
-            with suppress(Exception):  # the error to be seen is that for which this is done
-                entry._resave()
+            put_back()
 
         return put_all_back
 
@@ -105,7 +112,7 @@ class Writes:
         """`value`, or where it is a container that earlier writes of this plan may change, a copy of it."""
         if not (self.parted and isinstance(value, TensorCollection)):
             return value
-        return copy_nodes(value) if value._is_non_tensor else value.clone()  # type: ignore[attr-defined]
+        return value.clone() if is_branch(value) else copy_nodes(value)
 
     def run(self, non_blocking: bool = False) -> None:
         """Writes."""

@@ -290,10 +290,6 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
             raise schema.foreign({key})
         self._tensordict._set_str(key, value)
 
-    def _assign(self, index: Index, value: Any) -> None:
-        self._check_fields(value)
-        super()._assign(index, value)
-
     def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
         self._check_fields(value)
         super()._plan_assign(index, value, plan)

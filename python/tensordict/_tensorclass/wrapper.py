@@ -11,7 +11,8 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.waist import Tree, Waist
+from tensordict._ops.trees import Tree
+from tensordict._ops.waist import Waist
 from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
@@ -71,30 +72,31 @@ class Wrapper(Waist):
         inner = [part._tensordict if isinstance(part, Wrapper) else part for part in parts]
         return self._wrap(self._tensordict._like(inner, stack_dim, named))
 
-    def _dense(self, must: bool = False) -> Self | None:
-        inner = self._tensordict._dense(must)
-        return None if inner is None else self._wrap(inner)
+    def _solid(self) -> Any:
+        inner = self._tensordict._solid()
+        return self if inner is self._tensordict else self._wrap(inner)
 
-    def _densified(self, layout: torch.layout) -> Self:
-        return self._wrap(self._tensordict._densified(layout))
+    @staticmethod
+    def _joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
+        for item in items:
+            made = item._tensordict._joined(items, dim, cat) if isinstance(item, Wrapper) else None
+            if made is not None:
+                return made
+        return None
 
     def _peek(self, key: str) -> Any:
         return self._tensordict._peek(key)
 
-    def _deal(self, key: str, value: Any, non_blocking: bool = False) -> Any:
-        return self._tensordict._deal(key, value, non_blocking)
-
-    def _deal_into(self, key: str, value: Any, non_blocking: bool = False) -> Any:
-        return self._tensordict._deal_into(key, value, non_blocking)
-
-    def _take_members(self, source: Any) -> None:
-        self._tensordict._take_members(source._tensordict if isinstance(source, Wrapper) else source)
-
-    def _empty_like(self, change: Change) -> Self:
-        return self._wrap(self._tensordict._empty_like(change))
-
     def _check_batch_size(self, size: Size | None = None) -> None:
         self._tensordict._check_batch_size(size)
+
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Pieces along a batch dimension. See `TensorDict.split`."""
+        return tuple(map(self._wrap, self._tensordict.split(split_size, dim)))
+
+    def densify(self, layout: torch.layout = torch.strided) -> Self:
+        """One of this class around the dense form of what is wrapped. See `TensorDict.densify`."""
+        return self._wrap(self._tensordict.densify(layout))
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Self:
         """The leaves made contiguous, those of a lazy stack stacked. See `TensorDict.contiguous`."""
@@ -121,17 +123,14 @@ class Wrapper(Waist):
     def _new_empty(cls, device: torch.device | None) -> Self:
         return cls._wrap(TensorDict._new({}, Size(()), device))
 
-    def _below(self) -> Any:
-        return self._tensordict._below()
-
     def _entries(self) -> dict[str, Any]:
         return self._tensordict._entries()
 
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict._pieces()
 
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any]) -> list[Any]:
-        return self._tensordict._pieces_of(other._tensordict if isinstance(other, Wrapper) else other, pieces)
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
+        return self._tensordict._pieces_of(other._tensordict if isinstance(other, Wrapper) else other, pieces, strict)
 
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         return self._wrap(self._tensordict._from_pieces(pieces, change))
@@ -139,11 +138,11 @@ class Wrapper(Waist):
     def _transform(self, change: Change) -> Self:
         return self._wrap(self._tensordict._transform(change))
 
+    def _take_over(self, result: Any) -> bool:
+        return bool(self._tensordict._take_over(result))
+
     def _index(self, index: Index) -> Self:
         return self._wrap(self._tensordict._index(index))
-
-    def _assign(self, index: Index, value: Any) -> None:
-        self._tensordict._assign(index, value._tensordict if isinstance(value, Wrapper) else value)
 
     def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
         self._tensordict._plan_assign(index, value._tensordict if isinstance(value, Wrapper) else value, plan)
@@ -184,6 +183,10 @@ class Wrapper(Waist):
     @property
     def _is_locked(self) -> bool:
         return bool(self._tensordict.is_locked)
+
+    @property
+    def _lock_parents_weakrefs(self) -> list[Any]:
+        return self._tensordict._lock_parents_weakrefs
 
     @property
     def _extra(self) -> dict[str, Any] | None:  # type: ignore[override]

@@ -10,7 +10,7 @@ import torch
 from tensordict._kernel.registry import TORCH_FUNCTIONS
 from tensordict._kernel.settings import LAZY_LEGACY
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
-from tensordict._ops.waist import map_leaves
+from tensordict._ops.trees import map_leaves
 from tensordict._reexport import lazy_stack
 from tensordict.base import TensorDictBase, TensorDictOps
 

@@ -15,7 +15,7 @@ from tensordict._ops.leafwise import run
 from tensordict._ops.makers import either, leafwise
 from tensordict._ops.operands import align
 from tensordict._ops.softmax import along
-from tensordict._ops.waist import Tree, collect, leaves_like, solid
+from tensordict._ops.trees import Tree, collect, leaves_like, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictOps
 
@@ -124,7 +124,7 @@ def _allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
 def _equal(input: Any, other: Any) -> bool:
     if not isinstance(input, TensorDictOps) or not isinstance(other, TensorCollection):
         raise TypeError(f"torch.equal takes two tensordicts, got {type(input).__name__} and {type(other).__name__}")
-    if input.batch_size != other.batch_size:  # type: ignore[attr-defined]
+    if input.batch_size != other.batch_size:
         return False
     leaves: list[Any] = []
     tree = collect(input, leaves)

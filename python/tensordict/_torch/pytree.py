@@ -13,14 +13,13 @@ from torch import Size
 from torch.utils import _pytree as pytree
 
 from tensordict._convert.linked_list import LinkedList
-from tensordict._kernel.registry import CLASS_HOOKS, CLASSES
+from tensordict._kernel.registry import CLASS_HOOKS, CLASSES, is_non_tensor
 from tensordict._kernel.settings import EXCLUDE_FROM_PYTREE
 from tensordict._lazy import LazyStackedTensorDict
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._module.swapped import _Swapped
 from tensordict._nontensor import MetaData, NonTensorData, NonTensorDataBase, NonTensorStack
-from tensordict._nontensor.values import holders, same
-from tensordict._ops.waist import copy_nodes
+from tensordict._nontensor.pytree import followed, register_objects
 from tensordict._td import TensorDict
 from tensordict._types import Names, TensorCollection
 from tensordict._views.batch import VIEWS
@@ -141,9 +140,7 @@ def _holds_trees(entries: list[Any], context: Context) -> bool:
 
 def _is_bare(value: Any) -> bool:
     """Whether `value` is a node without leaves: no dimension of it was mapped."""
-    if isinstance(value, TensorCollection) and value._is_non_tensor:
-        return True
-    return isinstance(value, TensorDict) and all(map(_is_bare, value._tensordict.values()))
+    return is_non_tensor(value) or (isinstance(value, TensorDict) and all(map(_is_bare, value._tensordict.values())))
 
 
 def _is_mapped(value: Any) -> bool:
@@ -154,8 +151,8 @@ def _is_mapped(value: Any) -> bool:
 
 def _follow(value: Any, before: Size, after: Size, mapped: bool) -> Any:
     """`value`, or if it is a node without leaves one with the batch size that its parent has now."""
-    if isinstance(value, TensorCollection) and value._is_non_tensor:
-        return value if mapped and value._stacked else _followed(value, before, after)  # type: ignore[attr-defined]
+    if is_non_tensor(value):
+        return followed(value, before, after, mapped)
     if is_unbatched(value):
         return value._with_batch(after)
     if not _is_bare(value):
@@ -183,7 +180,7 @@ def unflatten_wrapper(values: Any, cls: Any) -> Any:
 def register_wrapper(cls: Any) -> None:
     """Registers a class of containers around others."""
     if cls._is_non_tensor:
-        _register_objects(cls)
+        register_objects(cls)
         return
     name = f"{cls.__module__}.{cls.__qualname__}"
     pytree.register_pytree_node(
@@ -238,76 +235,6 @@ def flatten_stack_with_keys(node: LazyStackedTensorDict) -> tuple[list[tuple[Any
     return [(pytree.MappingKey(key), value) for key, value in zip(context.keys, values)], context
 
 
-class Held:
-    """What is kept of a node that holds objects, which has no leaves: the node. Equal ones hold equal objects."""
-
-    __slots__ = ("node",)
-
-    def __init__(self, node: Any) -> None:
-        self.node = node
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Held) or type(other.node) is not type(self.node):
-            return False
-        mine, others = self.node, other.node
-        return mine.batch_dims == others.batch_dims and bool(
-            same(mine.tolist(), others.tolist()) if mine._stacked else same(mine.data, others.data)
-        )
-
-    def __hash__(self) -> int:
-        return hash((type(self.node), self.node.batch_dims))
-
-
-def flatten_objects(node: Any) -> tuple[list[Any], Held]:
-    """No leaves, and the node."""
-    return [], Held(node)
-
-
-def flatten_objects_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], Held]:
-    """`flatten_objects`."""
-    return [], Held(node)
-
-
-def unflatten_objects(values: Any, context: Held) -> Any:
-    """A copy of the node, which shares its objects."""
-    return copy_nodes(context.node)
-
-
-def _register_objects(cls: Any) -> None:
-    pytree.register_pytree_node(
-        cls,
-        flatten_objects,
-        unflatten_objects,
-        serialized_type_name=f"tensordict.{cls.__name__}",
-        flatten_with_keys_fn=flatten_objects_with_keys,
-    )
-
-
-def _followed(node: Any, before: Size, after: Size) -> Any:
-    """A node that holds objects in a batch of another size.
-
-    Raises:
-        RuntimeError: it has several objects, and nobody knows which of them are those of the elements that there are now.
-    """
-    size, dims = node.batch_size, len(before)
-    if len(after) >= dims and size[: len(after)] == after:
-        return node
-    whole = Size((*after, *size[dims:]))
-    if not node._stacked:
-        return node._at(whole)
-    if len(after) > dims and after[len(after) - dims :] == before == size[:dims]:
-        return node.expand(whole)  # there are more of the same elements, as in a stack
-    found = holders(node)
-    if found and all([same(found[0]._data, item._data) for item in found[1:]]):
-        return found[0]._at(whole)
-    raise RuntimeError(
-        f"the leaves of a tensordict of the batch size {list(before)} came back for the batch size {list(after)}, and the "
-        f"objects beside them, of the batch size {list(size)}, are no leaves of a tree: nobody knows which of them are meant. "
-        "Do the same to the tensordict itself, which moves objects as it moves tensors, or leave them out first, with "
-        "filter_non_tensor_data()"
-    )
-
-
 def register() -> None:
     """Registers the classes with torch's pytrees, unless `EXCLUDE_TD_FROM_PYTREE` is set."""
     if EXCLUDE_FROM_PYTREE.value:
@@ -329,7 +256,7 @@ def register() -> None:
         flatten_with_keys_fn=flatten_stack_with_keys,
     )
     for cls in (MetaData, NonTensorData, NonTensorDataBase, NonTensorStack):
-        _register_objects(cls)
+        register_objects(cls)
     pytree.register_pytree_node(
         LinkedList,
         lambda items: (list(items), None),

@@ -13,7 +13,7 @@ from tensordict._kernel.registry import PYTHON_FUNCTIONS, TORCH_FUNCTIONS
 from tensordict._kernel.shapes import broadcast, expand_right
 from tensordict._ops.autograd import grad, only
 from tensordict._ops.reductions import batch_dim, over_one, reduce_tree, resized, unzip
-from tensordict._ops.waist import collect, leaves_like, map_batched, refill, solid
+from tensordict._ops.trees import collect, leaves_like, map_batched, refill, solid
 from tensordict._types import TensorCollection
 from tensordict.base import TensorDictBase, TensorDictOps
 

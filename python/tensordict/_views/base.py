@@ -8,9 +8,12 @@ import torch
 from torch import Size
 from typing_extensions import Self
 
+from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
+from tensordict._kernel.registry import is_branch
+from tensordict._ops.trees import change_other, transform
 from tensordict._td import TensorDict
-from tensordict._types import Key, Names
+from tensordict._types import Key, Names, TensorCollection
 from tensordict.base import TensorDictBase
 
 
@@ -43,8 +46,15 @@ class View(TensorDictBase):
     def _entries(self) -> dict[str, Any]:
         return self._fields()
 
-    def _pieces(self) -> dict[Any, Any]:
-        return self._fields()
+    def _shown(self, value: Any, change: Change) -> Any:
+        """What the view shows of an entry of the source, whose batch a change is made to."""
+        if is_branch(value):
+            return self._again(value)
+        return transform(value, change) if isinstance(value, TensorCollection) else change_other(value, change)
+
+    def _again(self, source: Any) -> Self:
+        """The same view of another container."""
+        raise NotImplementedError
 
     def _plain(self) -> TensorDict:
         """A plain tensordict of what the view shows."""

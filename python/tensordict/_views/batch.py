@@ -7,6 +7,7 @@ makes of the value. So new entries of the view are new entries of the source.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -16,7 +17,8 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.waist import Tree, change_other, has_own, refill, transform
+from tensordict._ops.trees import Tree, change_other, has_own, refill, transform
+from tensordict._ops.writes import Writes
 from tensordict._types import Names, TensorCollection
 from tensordict._views.base import View
 
@@ -45,11 +47,7 @@ class _CustomOpTensorDict(View):
 
     def _over(self, value: Any) -> Any:
         """What the view shows of an entry of the source."""
-        if isinstance(value, TensorCollection):
-            if value._is_non_tensor:
-                return transform(value, self._forward)
-            return type(self)(value, self._forward, self._backward, self._kwargs)
-        return change_other(value, self._forward)
+        return self._shown(value, self._forward)
 
     def _under(self, value: Any) -> Any:
         """What the source stores of an entry of the view."""
@@ -69,10 +67,10 @@ class _CustomOpTensorDict(View):
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         self._source._write_str(key, self._under(value), non_blocking)
 
-    def _below(self) -> Any:
-        return self._plain()._below()
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan.put_call(partial(self._put, index, plan.own(value)))
 
-    def _assign(self, index: Index, value: Any) -> None:
+    def _put(self, index: Index, value: Any) -> None:
         plain = self._plain()
         plain._assign(index, value)
         known = self._source._fields()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from tensordict._io.tree import READERS, Saved
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
+from tensordict._kernel.registry import is_branch
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
-from tensordict._ops.waist import Tree, change_other, has_own, refill
+from tensordict._ops.trees import Tree, has_own, refill
+from tensordict._ops.writes import Writes
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
 from tensordict._views.base import View
 from tensordict.base import TensorDictBase
@@ -58,36 +61,38 @@ class _SubTensorDict(View):
         return {key: self._view(value) for key, value in self._source._entries().items()}
 
     def _view(self, value: Any) -> Any:
+        return self._shown(value, self._parsed)
+
+    def _again(self, source: Any) -> Self:
         # a node below may have more batch dimensions: the index is that of the root, not parsed anew
-        if isinstance(value, TensorCollection):
-            if value._is_non_tensor:
-                return value._index(self._parsed)  # type: ignore[attr-defined]
-            return _SubTensorDict(value, self.idx, self._parsed)  # type: ignore[arg-type]
-        return change_other(value, self._parsed)
+        return type(self)(source, self.idx, self._parsed)
 
     def _get_str(self, key: str) -> Any:
         return self._view(self._source._get_str(key))
 
     def _set_str(self, key: str, value: Any) -> None:
-        if self._source._stacked:
-            self._source._assign(self._parsed, {key: value})
-            return
-        target = self._source._fields().get(key)
-        if target is None:
+        if not self._is_in_members(self._source) and key not in self._source._fields():
             if self._source.is_locked:
                 raise RuntimeError(LOCKED)
             self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
         else:
-            self._store(target, value)
+            self._store_at((key,), value)
+
+    @staticmethod
+    def _is_in_members(node: Any) -> bool:
+        """Whether the entries of a node are those of its members, of which it gives copies."""
+        return bool(node._stacked)
 
     def _store_at(self, path: Path, value: Any) -> None:
         """Writes into the rows of the parent's entry at a path."""
         holder, last = holder_of(self._source, path)
-        target = holder._get_str(last)
-        if holder._stacked and not isinstance(target, TensorCollection):  # a copy of what the members have
+        target = holder._peek(last) if last in holder._fields() else None
+        if isinstance(target, TensorCollection):
+            self._store(target, value)
+        elif self._is_in_members(holder):
             holder._assign(self._parsed, {last: value})
         else:
-            self._store(target, value)
+            self._store(holder._get_str(last), value)
 
     def _store(self, target: Any, value: Any) -> None:
         """Writes into the rows of an entry of the parent.
@@ -96,17 +101,20 @@ class _SubTensorDict(View):
             ValueError: a tensor would take the place of a tensordict, in some of its rows.
         """
         if isinstance(target, TensorCollection):
-            if isinstance(value, Tensor) and not target._is_non_tensor:
+            if isinstance(value, Tensor) and is_branch(target):
                 raise ValueError(
                     f"Tried to replace a tensordict with a tensor of shape {tuple(value.shape)} in some rows: the entry has "
-                    f"the keys {sorted(target._fields())}"  # type: ignore[attr-defined]
+                    f"the keys {sorted(target._fields())}"
                 )
-            target._assign(self._parsed, value)  # type: ignore[attr-defined]
+            target._assign(self._parsed, value)
         else:
             target[self._parsed.key] = value
 
-    def _assign(self, index: Index, value: Any) -> None:
-        if self._source._stacked and type(index.key) is slice and index.key == slice(None):
+    def _plan_assign(self, index: Index, value: Any, plan: Writes) -> None:
+        plan.put_call(partial(self._put, index, plan.own(value)))
+
+    def _put(self, index: Index, value: Any) -> None:
+        if self._is_in_members(self._source) and type(index.key) is slice and index.key == slice(None):
             self._source._assign(self._parsed, value)  # also where the members are unlike, and have no rows to be read
             return
         # the rows of rows may be copies, so they are changed and written back
@@ -121,13 +129,10 @@ class _SubTensorDict(View):
             self._source._assign(self._parsed, refill(tree, iter(leaves)))
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
-        if self._source._stacked:
-            self._source._assign(self._parsed, {key: value})
-            return
-        self._store(self._source._get_str(key), value)
+        self._store_at((key,), value)
 
     def update(self, input_dict_or_td: Any = None, clone: bool = False, inplace: bool = False, **kwargs: Any) -> Self:
-        if self._source._stacked and not kwargs and isinstance(input_dict_or_td, (TensorCollection, Mapping)):
+        if self._is_in_members(self._source) and not kwargs and isinstance(input_dict_or_td, (TensorCollection, Mapping)):
             self._source._assign(self._parsed, input_dict_or_td)
             return self
         return super().update(input_dict_or_td, clone, inplace, **kwargs)
@@ -145,7 +150,7 @@ class _SubTensorDict(View):
 
     def set_at_(self, key: Key, value: Any, index: IndexType, *, non_blocking: bool = False) -> Self:
         entry = descend(self, path_of(key))
-        rows: Any = entry._cloned() if isinstance(entry, TensorCollection) else entry.clone()  # type: ignore[attr-defined]
+        rows: Any = entry._cloned() if isinstance(entry, TensorCollection) else entry.clone()
         if isinstance(value, np.ndarray):
             value = as_tensor(path_of(key)[-1], value, rows.device)
         rows[index] = value

@@ -10,6 +10,7 @@ from torch import Size, Tensor
 
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import pad_stack_dicts
+from tensordict._kernel.registry import is_branch
 from tensordict._reexport import lazy_stack, plain_tensordict
 from tensordict._types import Key, Path, TensorCollection
 
@@ -104,12 +105,12 @@ class _Padding:
         if self.masked:
             masks = {key: self._mask(rows, key, dim) for key, dim in zip(leaves, dims)}
         for key in keys:
-            if isinstance(first[key], TensorCollection) and first[key]._is_non_tensor:
-                fields[key] = self._objects([row[key] for row in rows])
-            elif isinstance(first[key], TensorCollection):
+            if is_branch(first[key]):
                 fields[key], below = self.node([row[key] for row in rows], (*path, key))
                 if below is not None and below._fields():
                     masks[key] = below
+            elif isinstance(first[key], TensorCollection):
+                fields[key] = self._objects([row[key] for row in rows])
         device = items[0].device
         device = device if all([item.device == device for item in items]) else None
         result = items[0]._rebuild(fields, batch_size, device)
@@ -124,7 +125,7 @@ class _Padding:
             around = [[0, 0] * at + ([more, 0] if self.left else [0, more]) for more in missing]
             nodes = [node.pad(pair) if any(pair) else node for node, pair in zip(nodes, around)]
         joined = nodes[0]._joined(nodes, 0, False)
-        return joined if joined._stacked else joined.maybe_to_stack()
+        return joined.maybe_to_stack()
 
     def _dim_of(self, leaf: Any, path: Path) -> int:
         """The dimension to fill up of the leaves at one place."""
