@@ -542,8 +542,8 @@ class TestHooks:
     class LazyStackedTensorDict(TensorDict):
         __slots__ = ()
 
-        def _repr_attributes(self):
-            return ["stack_dim=0"]
+        _repr_names = ("stack_dim",)
+        stack_dim = 0
 
     class M(TensorDict):
         __slots__ = ()

@@ -16,7 +16,7 @@ import torch
 from torch import Size, Tensor
 
 from tensordict._io.as_json import is_kept, same_in_python
-from tensordict._io.memmap import in_background
+from tensordict._io.memmap import check_own_entries, in_background
 from tensordict._io.plan import OBJECTS, STACK, form_of, is_one_object
 from tensordict._io.ragged import MARKS, Pieces, from_buffer
 from tensordict._io.tree import CLASS_READERS
@@ -245,7 +245,7 @@ def _is_done(node: Any, target: torch.device | None, share: bool, pin: bool) -> 
 
 def _check_inplace(node: Any) -> None:
     """Raises where the leaves cannot be replaced."""
-    node._check_memmap_inplace()
+    check_own_entries(node)
     node._check_unlocked()
 
 

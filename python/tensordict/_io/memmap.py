@@ -126,15 +126,12 @@ class MemmapOps(Waist):
             RuntimeError: this is a view at an index; else as `memmap`.
         """
         _refuse_shared(self)
-        self._check_memmap_inplace()
+        check_own_entries(self)
         options = options_of(robust_key, copy_existing, existsok, durable=durable)
         work = _storing(self, prefix, options, Plan.put)
         if not (return_early and num_threads > 1) or self.is_locked:
             return in_background(work, prefix, return_early, num_threads)
         return TensorDictFuture([_run_locked(work, prefix, self)])
-
-    def _check_memmap_inplace(self) -> None:
-        """Raises where the entries cannot be replaced by mapped ones."""
 
     def memmap_like(
         self,
@@ -407,6 +404,15 @@ class MemmapOps(Waist):
 def _refuse_archive(archive: Any, compression: Any) -> None:
     if archive or compression is not None:
         raise RuntimeError("archives in one file cannot be written yet: leave out archive= and compression=")
+
+
+def check_own_entries(node: Any) -> None:
+    """Raises where the entries are those of another container, so that none of them can be replaced by a mapped one."""
+    if node._is_rows:
+        raise RuntimeError(
+            f"Converting a sub-tensordict values to memmap cannot be done: the entries of a {type(node).__name__} are rows of "
+            "those of its parent"
+        )
 
 
 def _refuse_shared(node: Any) -> None:

@@ -72,6 +72,8 @@ READERS: dict[str, Callable[[Saved], Any]] = {}
 
 # What gives a container the class of that name, which a folder says it has.
 CLASS_READERS: list[Callable[[str, Any], Any]] = []
+# What a folder says of a holder of objects, and the files beside it; one function.
+OBJECT_WRITERS: list[Callable[[Any], tuple[str, list[tuple[str, bytes]]]]] = []
 
 close_inherited_locks()
 
@@ -104,12 +106,12 @@ def _origin(leaf: Any) -> tuple[str, Any] | None:
 
 def _level(spot: Spot, after: int) -> Level:
     """What a folder says of a node, which comes after that many files of leaves."""
-    node, kind = spot.node, type(spot.node)
+    kind = type(spot.node)
     if spot.kind is DICT:
         return Level(spot.parent, spot.key, "TensorDict", spot.size, spot.names, after)
     files: list[tuple[str, bytes]] = []
     if spot.kind is OBJECTS:
-        text, files = node._described()
+        text, files = OBJECT_WRITERS[0](spot.node)
     elif spot.kind is WRAPPER:
         text = json.dumps({"_type": str(kind)})
     else:

@@ -43,7 +43,7 @@ def lazy_stack(input: Sequence[Any], dim: int = 0, *, out: Any = None, **kwargs:
         result: Any = LazyStackedTensorDict(*items, stack_dim=dim, **kwargs)
     else:
         checked = LazyStackedTensorDict(*items, stack_dim=dim)
-        result = items[0]._stack_lazily(items, checked.stack_dim, kwargs.get("stack_dim_name"))
+        result = items[0]._joined(items, checked.stack_dim, "lazy", kwargs.get("stack_dim_name"))
     return result if out is None else out.update(result, inplace=True)
 
 

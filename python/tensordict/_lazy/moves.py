@@ -189,7 +189,7 @@ def _mixed(node: Any, change: Change, varying: list[int]) -> Any:
         return transform(node._dense(True) if dense is None else dense, change)
     at = varying[0]
     rows = [changed(node, change.piece(place, at)) for place in range(change.prefix[at])]
-    return rows[0]._stack_lazily(rows, at)
+    return rows[0]._joined(rows, at, "lazy")
 
 
 def _inner_change(change: Change, dim: int, leaf: Any, at: int | None) -> Change:

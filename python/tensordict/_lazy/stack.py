@@ -17,7 +17,7 @@ from tensordict._kernel.numbering import known
 from tensordict._lazy.join import joined
 from tensordict._lazy.moves import changed
 from tensordict._lazy.ragged import Unlike, nested_of, padded_of, unlike
-from tensordict._lazy.write import parts_at, pieces_of, plan_assign, rows_of
+from tensordict._lazy.write import parts_at, pieces_of, plan_assign
 from tensordict._leaves import ragged
 from tensordict._leaves.unbatched import first_of, is_unbatched
 from tensordict._ops.coerce import as_device, as_size
@@ -25,6 +25,7 @@ from tensordict._ops.join import stack_tensordicts
 from tensordict._ops.leafwise import relock
 from tensordict._ops.lock import lock_parents
 from tensordict._ops.shape import cuts
+from tensordict._ops.waist import Join
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._types import NO_DEFAULT, Key, Names, TensorCollection
@@ -101,6 +102,7 @@ class LazyStackedTensorDict(TensorDictBase):
     )
 
     _stacked = True
+    _repr_names = ("stack_dim",)
 
     tensordicts: list[Any]
     stack_dim: int
@@ -156,8 +158,8 @@ class LazyStackedTensorDict(TensorDictBase):
         return self
 
     @classmethod
-    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
-        return LazyStackedTensorDict._of(list(items), stack_dim, name)
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        return LazyStackedTensorDict._of(list(items), dim, name) if how == "lazy" else joined(items, dim, how == "cat")
 
     def _like(self, parts: Iterable[Any], stack_dim: int, named: bool = True) -> Any:
         """A stack of this class of other members."""
@@ -210,7 +212,7 @@ class LazyStackedTensorDict(TensorDictBase):
     def _nodes(self, key: str, values: list[Any]) -> Any:
         if not all([isinstance(value, TensorCollection) for value in values]):
             raise RuntimeError(f"the entries {key!r} of the members are tensors in some and tensordicts in others")
-        return values[0]._stack_lazily(values, self.stack_dim, self._td_dim_name)
+        return values[0]._joined(values, self.stack_dim, "lazy", self._td_dim_name)
 
     def _get_str(self, key: str) -> Any:
         members, dim = self.tensordicts.copy(), self.stack_dim
@@ -282,17 +284,6 @@ class LazyStackedTensorDict(TensorDictBase):
     def _pieces(self) -> dict[Any, Any]:
         return dict(enumerate(self.tensordicts.copy()))
 
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
-        count = len(pieces)
-        if not isinstance(other, TensorCollection):
-            return rows_of(self, other, count)
-        if other.batch_size[self.stack_dim : self.stack_dim + 1] != (count,):
-            raise RuntimeError(f"the batch sizes {self.batch_size} and {other.batch_size} differ")
-        found = pieces_of(self, other)
-        if len(found) != count:
-            raise RuntimeError(f"the stack of {count} tensordicts is beside a value for {len(found)} of them")
-        return found
-
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         if change is not None:
             raise RuntimeError("a change of the batch is made to a lazy stack by transform()")
@@ -312,12 +303,12 @@ class LazyStackedTensorDict(TensorDictBase):
     def _transform(self, change: Change) -> Any:
         return changed(self._snapshot(), change)
 
-    def _get_rows(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if type(index) is int and not self.stack_dim:  # a loop over the members asks for these
             members = self.tensordicts
             if -len(members) <= index < len(members):
                 return members[index]
-        return super()._get_rows(index)
+        return super().__getitem__(index)
 
     def __iter__(self) -> Iterator[Any]:
         return super().__iter__() if self.stack_dim or not self.tensordicts else iter(tuple(self.tensordicts))
@@ -385,13 +376,6 @@ class LazyStackedTensorDict(TensorDictBase):
                 f"Received a new batch size {batch_size} with an existing batch_size {self.batch_size} in a lazy TD. The batch "
                 "size of a lazy stack is that of its members; make it dense first, by contiguous()"
             )
-
-    def _check_batch_size(self, size: Size | None = None) -> None:
-        if size is None:
-            for member in self.tensordicts.copy():
-                member._check_batch_size()
-        else:
-            self._set_batch_size(size)
 
     def _set_device(self, device: torch.device | None) -> None:
         """The device is that of the members."""
@@ -609,10 +593,6 @@ class LazyStackedTensorDict(TensorDictBase):
     def _solid(self) -> Any:
         return self._dense(True)
 
-    @staticmethod
-    def _joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
-        return joined(items, dim, cat)
-
     def _dense(self, must: bool = False) -> Any:
         """The members stacked into tensors; None, or with `must` an error, where they are unlike."""
         now = self._snapshot()
@@ -649,12 +629,6 @@ class LazyStackedTensorDict(TensorDictBase):
                 values = [known[0].new_zeros((0,) * known[0].ndim) if value is None else value for value in values]
                 fields[key] = nested_of(values, self.stack_dim, layout=layout)
         return self._rebuild(fields, now.batch_size, now.device, now._names)
-
-    def _repr_label(self, parent: Any) -> str:
-        return "" if parent._stacked and parent.batch_size == self.batch_size else super()._repr_label(parent)
-
-    def _repr_attributes(self) -> list[str]:
-        return [f"stack_dim={self.stack_dim}"]
 
     # Pickles, in the form of the other package.
 

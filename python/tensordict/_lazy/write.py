@@ -47,18 +47,6 @@ def pieces_of(node: Any, value: Any) -> list[Any]:
     )
 
 
-def rows_of(node: Any, value: Any, count: int) -> list[Any]:
-    """What belongs to each member of a tensor over the leading batch dimensions; of other values, the value."""
-    if not (isinstance(value, Tensor) and node.stack_dim < value.ndim):
-        return [value] * count
-    rows = list(value.unbind(node.stack_dim))
-    if len(rows) == 1:
-        return rows * count
-    if len(rows) != count:
-        raise RuntimeError(f"a tensor of shape {tuple(value.shape)} does not fit a stack of {count} tensordicts")
-    return rows
-
-
 def _of_node(node: Any, value: Any) -> list[Any]:
     """The slices of a tensordict; or of the holder of one object for the whole batch, a holder for each member."""
     dim = node.stack_dim

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import GenericAlias
 from typing import Any, ClassVar
@@ -22,9 +22,9 @@ from tensordict._kernel.registry import new_class
 from tensordict._kernel.shapes import expand_right
 from tensordict._nontensor.values import copied, holders, interchangeable, nested, rebuilt, same, sources
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.repr import Entry
 from tensordict._ops.take import take_state
 from tensordict._ops.trees import copy_nodes
+from tensordict._ops.waist import Join
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
@@ -275,22 +275,11 @@ class NonTensorDataBase(TensorClass):
     def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
         return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
 
-    def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
-        from tensordict._nontensor.files import describe
-
-        return describe(self)
-
     @classmethod
-    def _stack_lazily(cls, items: Any, stack_dim: int, name: str | None = None) -> Any:
-        from tensordict._nontensor.stack import stacked
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        from tensordict._nontensor.stack import joined, stacked
 
-        return stacked(items, stack_dim, name)
-
-    @staticmethod
-    def _joined(items: Any, dim: int, cat: bool) -> Any:
-        from tensordict._nontensor.stack import joined
-
-        return joined(items, dim, cat)
+        return stacked(items, dim, name) if how == "lazy" else joined(items, dim, how == "cat")
 
     # Methods that see the object.
 
@@ -399,11 +388,8 @@ class NonTensorDataBase(TensorClass):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(data={self._data}, batch_size={self.batch_size}, device={self.device})"
 
-    def _repr_entry(self, parent: Any, options: Any) -> Entry:
-        return Entry.leaf(type(self._data).__name__)
-
-    def _repr_long(self, options: Any) -> str:
-        return repr(self)
+    def _repr_leaf(self, parent: Any) -> str | None:
+        return type(self._data).__name__
 
 
 def _start(holder: Any, data: Any, inner: Any, metadata: Any) -> Any:

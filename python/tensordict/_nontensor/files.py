@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from tensordict._io.as_json import same_in_json
-from tensordict._io.tree import READERS, Saved
+from tensordict._io.tree import OBJECT_WRITERS, READERS, Saved
 from tensordict._kernel.native import save_level
 from tensordict._kernel.pending import PENDING, wait_for
 from tensordict._kernel.turns import TURNS
@@ -156,3 +156,4 @@ def _stack(values: list[Any], dims: int | None) -> Any:
 
 READERS.update({f"<class 'tensordict.tensorclass.{name}'>": _read_data for name in _KINDS})
 READERS["tensordict:NonTensorStack"] = READERS["<class 'tensordict.tensorclass.NonTensorStack'>"] = _read_stack
+OBJECT_WRITERS.append(describe)

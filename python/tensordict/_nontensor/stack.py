@@ -22,8 +22,8 @@ from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
 from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared, kept
 from tensordict._nontensor.values import alike, holders, nested, same, sources
-from tensordict._ops.repr import Entry
 from tensordict._ops.trees import copy_nodes
+from tensordict._ops.waist import Join
 from tensordict._ops.writes import Writes
 from tensordict._types import Key, Names, TensorCollection
 
@@ -59,8 +59,8 @@ class NonTensorStack(LazyStackedTensorDict):
         return non_tensor.maybe_to_stack()
 
     @classmethod
-    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
-        return stacked(items, stack_dim, name)
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        return stacked(items, dim, name) if how == "lazy" else joined(items, dim, how == "cat")
 
     @classmethod
     def from_list(cls, input: Iterable[Any], **options: Any) -> Any:
@@ -282,15 +282,6 @@ class NonTensorStack(LazyStackedTensorDict):
     def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
         return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
 
-    def _described(self) -> tuple[str, list[tuple[str, bytes]]]:
-        from tensordict._nontensor.files import describe
-
-        return describe(self)
-
-    @staticmethod
-    def _joined(items: Any, dim: int, cat: bool) -> Any:
-        return joined(items, dim, cat)
-
     # Methods that see the objects.
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -354,12 +345,9 @@ class NonTensorStack(LazyStackedTensorDict):
             text = text[:50] + "..."
         return f"{type(self).__name__}(\n    {text},\n    batch_size={self.batch_size},\n    device={self.device})"
 
-    def _repr_entry(self, parent: Any, options: Any) -> Entry:
+    def _repr_leaf(self, parent: Any) -> str | None:
         found = holders(self) if parent._stacked else ()
-        return Entry.leaf(type(found[0]._data if found else self).__name__)
-
-    def _repr_long(self, options: Any) -> str:
-        return repr(self)
+        return type(found[0]._data if found else self).__name__
 
 
 NonTensorStack.__module__ = "tensordict.tensorclass"

@@ -44,7 +44,7 @@ class BatchOps(Waist):
         """Raises where an entry does not have the leading dimensions `size`, those of the batch if not given."""
         if size is None:
             size = self.batch_size
-        for key, entry in self._entries().items():
+        for key, entry in self._outline():
             if isinstance(entry, BatchOps):
                 if entry.batch_size[: len(size)] != size:
                     entry._check_batch_size(size)

@@ -67,13 +67,13 @@ def _node_of(nodes: list[Any], dim: int, gap: int | None, join: Callable[..., An
 def _join_objects(items: Sequence[Any], dim: int, cat: bool) -> Any:
     """Entries that hold objects, as one; None where none of them does."""
     first = next(filter(is_non_tensor, items), None)
-    return None if first is None else first._joined(items, dim, cat)
+    return None if first is None else first._joined(items, dim, "cat" if cat else "stack")
 
 
 def _apart(items: Sequence[Any], dim: int, cat: bool) -> Any:
     """The join of containers of which one is not joined by its leaves; None where all are."""
     for item in items:
-        made = item._joined(items, dim, cat)
+        made = item._joined(items, dim, "cat" if cat else "stack")
         if made is not None:
             return made
     return None
@@ -305,7 +305,8 @@ class JoinOps(Waist):
         parts = node.unbind(dim)
         names = node._names
         at = dim % len(node.batch_size)
-        return lazy_stack(parts, at) if not parts else parts[0]._stack_lazily(parts, at, None if names is None else names[at])
+        name = None if names is None else names[at]
+        return parts[0]._joined(parts, at, "lazy", name) if parts else lazy_stack(parts, at)
 
     def densify(self, layout: torch.layout = torch.strided) -> Any:
         """The tensordict with dense nodes in place of lazy stacks; entries of unlike shapes become nested tensors.

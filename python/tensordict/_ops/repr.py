@@ -2,7 +2,7 @@
 
 A container describes itself by a few hooks of `ReprOps`; the functions below lay the description out. A container that
 prints otherwise overrides one hook: what its fields are (`_repr_fields`), the name before its fields (`_repr_label`),
-what follows its common attributes (`_repr_attributes`), how it reads inside another one (`_repr_entry`), its long text
+which attributes follow those that all have (`_repr_names`), the word for it inside another one (`_repr_leaf`), its long text
 (`_repr_long`). Reading a leaf never fails and, but for the option `plain`, never looks at its values.
 """
 
@@ -57,6 +57,8 @@ class ReprOps(Waist):
 
     # Whether the option `sort_keys` applies; a class whose fields are declared keeps their order.
     _repr_sorts: ClassVar[bool] = True
+    # The attributes that a class shows after those that all have.
+    _repr_names: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         """The compact form, or the long one where the print options ask for it.
@@ -93,16 +95,14 @@ class ReprOps(Waist):
 
     def _repr_label(self, parent: ReprOps) -> str:
         """The name before the fields inside another container; none for a plain tensordict."""
+        if self._repr_names and self._repr_names == parent._repr_names and self.batch_size == parent.batch_size:
+            return ""  # the stack of the nodes that the members of a stack have
         name = self._repr_name()
         return "" if name == "TensorDict" else name
 
     def _repr_fields(self) -> Iterable[tuple[str, Any]]:
         """The fields to print, in their own order."""
         return self._outline()
-
-    def _repr_attributes(self) -> list[str]:
-        """`name=value` of what a class shows after the attributes that all have."""
-        return []
 
     def _repr_header(self, options: Options) -> list[str]:
         """`name=value` of the attributes in the compact form."""
@@ -111,15 +111,26 @@ class ReprOps(Waist):
             shown.append(f"batch_size=[{_dims(self.batch_size)}]")
         if options["show_device"] and self.device is not None:
             shown.append(f"device={self.device}")
-        return shown + self._repr_attributes()
+        return shown + [f"{name}={getattr(self, name)}" for name in self._repr_names]
 
     def _repr_entries(self, options: Options) -> list[tuple[str, Entry]]:
         """The fields in the compact form, in the order to print."""
         fields = [(str(key), _entry(value, self, options)) for key, value in self._repr_fields()]
-        return _ordered(self, fields, options, lambda entry: entry.inline)
+        return [
+            *_ordered(self, fields, options, lambda entry: entry.inline),
+            *((key, Entry.leaf("None")) for key in self._unset()),
+        ]
+
+    def _unset(self) -> list[str]:
+        """The declared fields that are not set."""
+        schema, fields = self._schema, self._fields()
+        return [] if schema is None else [name for name in schema.fields if name not in fields]
 
     def _repr_entry(self, parent: ReprOps, options: Options) -> Entry:
         """This container inside the compact form of another."""
+        word = self._repr_leaf(parent)
+        if word is not None:
+            return Entry.leaf(word)
         head = self._repr_label(parent)
         beyond = self.batch_size[len(parent.batch_size) :]
         if beyond:
@@ -133,9 +144,15 @@ class ReprOps(Waist):
         return "".join(_layout(fields, "", 0, 1)) + ")"
 
     def _repr_long(self, options: Options) -> str:
-        """A line per field and attribute."""
+        """A line per field and attribute; those of a class with declared fields are at one level."""
+        if self._repr_leaf(self) is not None:
+            return repr(self)
         fields = [(str(key), _long(value, options)) for key, value in self._repr_fields()]
         ordered = _ordered(self, fields, options, str)
+        if self._schema is not None:
+            lines = [f"{key}={value}" for key, value in ordered] + [f"{name}=None" for name in self._unset()]
+            text = ",\n".join([*lines, *self._repr_tail(options)]).replace("\n", "\n    ")
+            return f"{self._repr_name()}(\n    {text})"
         text = ",\n".join(f"{key}: {value}" for key, value in ordered)
         lines = [f"fields={{\n{indent(text, ' ' * 4)}}}" if ordered else "fields={\n}", *self._repr_tail(options)]
         return f"{self._repr_name()}(\n{indent(f',{chr(10)}'.join(lines), ' ' * 4)})"
@@ -149,7 +166,7 @@ class ReprOps(Waist):
             shown.append(f"device={self.device}")
         if options["show_is_shared"]:
             shown.append(f"is_shared={_read(lambda: self.is_shared())}")
-        return shown + self._repr_attributes()
+        return shown + [f"{name}={getattr(self, name)}" for name in self._repr_names]
 
 
 def _ordered(

@@ -113,7 +113,7 @@ def _merged(node: Any, first: int, last: int) -> Any:
         return cat_tensordicts(rows, first)
     except (RuntimeError, KeyError):  # they stay rows of a stack
         rows = [element for row in rows for element in row.unbind(first)]
-        return rows[0]._stack_lazily(rows, first)
+        return rows[0]._joined(rows, first, "lazy")
 
 
 def _check_options(name: str, given: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tensordict._kernel.change import Change
 from tensordict._kernel.native import all_tensors
 from tensordict._kernel.registry import exposed, is_branch
+from tensordict._kernel.shapes import expand_right
 from tensordict._leaves.ragged import call, changed, has_ragged
 from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._types import TensorCollection
@@ -87,6 +88,11 @@ def spread(tree: Tree, value: Any) -> list[Any]:
     return out
 
 
+def over_batch(value: Any, batch_size: Any) -> Any:
+    """A tensor over the leading batch dimensions as one over all of them, so that a stack knows what is for which member."""
+    return expand_right(value, batch_size) if value.ndim < len(batch_size) and -1 not in batch_size else value
+
+
 def _spread(tree: Tree, value: Any, out: list[Any]) -> None:
     node, pieces = tree
     for part, row in zip(pieces.values(), node._pieces_of(value, pieces)):
@@ -102,8 +108,8 @@ def by_member(others: int = 0, whole: bool = True) -> Callable[[Callable[..., An
     Where all results are None so is that of the stack; where some are, there is an empty member.
 
     Args:
-        others: how many of the arguments after the node are divided among the members: trees, and tensors over the leading
-            batch dimensions. Other values, and all other arguments, are the same for each.
+        others: how many of the arguments after the node are divided among the members: trees, and tensors over the batch.
+            Other values, and all other arguments, are the same for each.
         whole: whether a stack of objects is given to the function as it is.
     """
 

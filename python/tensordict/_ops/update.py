@@ -292,7 +292,7 @@ class _UpdatePlan:
         if not self.ignore_lock:
             node._check_unlocked()
         parts = target.unbind(value.stack_dim)
-        stack = parts[0]._stack_lazily(parts, value.stack_dim) if parts else value
+        stack = parts[0]._joined(parts, value.stack_dim, "lazy") if parts else value
         self.writes.append((node, key, stack, False))
         return stack
 

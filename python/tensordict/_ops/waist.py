@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import torch
-from torch import Size
+from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.take import take_entries
-from tensordict._ops.trees import Tree, has_own, map_nodes, map_pieces, solid, transform
+from tensordict._ops.trees import Tree, divided, has_own, map_nodes, map_pieces, over_batch, solid, transform
 from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
 from tensordict._types import Names, Root, TensorCollection
+
+# How containers are joined.
+Join = Literal["lazy", "stack", "cat"]
 
 
 class Waist(Root):
@@ -38,6 +41,8 @@ class Waist(Root):
 
     # Whether the entries are those of another container, seen at an index or with another batch size.
     _is_view = False
+    # Whether they are some rows of those.
+    _is_rows = False
 
     # The container that this one only gives a class to, which is saved in a folder below its own; None for all others.
     _wrapped: Any = None
@@ -149,27 +154,6 @@ class Waist(Root):
         """
         return self._entries()
 
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
-        """What stands in another container at the places of the pieces of this one, in their order.
-
-        Of a tensor over the leading batch dimensions a stack gives each member its rows; all else is the same for each.
-
-        Raises:
-            KeyError: a key is missing there or, with `strict`, there are others.
-        """
-        if not isinstance(other, TensorCollection):
-            return [other] * len(pieces)
-        if not strict:
-            return [other._get_str(key) for key in pieces]
-        fields = other._fields()
-        if len(pieces) == len(fields):
-            try:
-                return [fields[key] for key in pieces]
-            except KeyError:
-                pass
-        left, right = sorted(pieces.keys() - fields.keys()), sorted(fields.keys() - pieces.keys())
-        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
-
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
         """An unlocked container like this one with other pieces, whose dict it keeps, and with changed batch dimensions."""
         if change is None:
@@ -194,9 +178,16 @@ class Waist(Root):
             target.copy_(value, non_blocking=non_blocking)
 
     @classmethod
-    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
-        """The lazy stack of containers that fit, the first of them of this class."""
-        return stack_lazily(items, stack_dim, name)
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        """The join of containers that fit, of which one is of this class; None where their leaves are to be joined.
+
+        Args:
+            items: the containers.
+            dim: the batch dimension along which they are joined.
+            how: a lazy stack, a stack, or one after the other.
+            name: of the new dimension of a lazy stack.
+        """
+        return stack_lazily(items, dim, name) if how == "lazy" else None
 
     def _peek(self, key: str) -> Any:
         """The entry `key`, or where reading it is a copy, something of the same class, shape and dtype in its place."""
@@ -225,18 +216,11 @@ class Waist(Root):
         """This container, or if there is a stack in the tree, the tree with stacked leaves in its place."""
         return self if has_own(self) else map_nodes(self, solid)
 
-    @staticmethod
-    def _joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
-        """The join of containers, one of which is of this class, by other means than the joins of their leaves; else None.
-
-        Args:
-            items: the containers.
-            dim: the batch dimension along which they are joined.
-            cat: whether the dimension is there already.
-        """
-        return None
-
     # What holders of objects write besides.
+
+    def _repr_leaf(self, parent: Any) -> str | None:
+        """The word for this container inside another one, where it counts as one entry; None for those with entries."""
+        return None
 
     def _exposed(self, node: Any = None, key: str = "") -> Any:
         """What a reader of the entry `key` of a node gets, where this is the entry."""
@@ -285,6 +269,34 @@ class Waist(Root):
         """An empty, unlocked node to be held by this one."""
         node = self if self._wrapped is None else self._wrapped
         return node._rebuild({}, self.batch_size, self.device, self._names)
+
+    @final
+    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
+        """What of another container, or of a tensor over the leading batch dimensions, stands beside the pieces of this one.
+
+        Raises:
+            KeyError: a key is missing in the other one or, with `strict`, it has others.
+            RuntimeError: the other one does not fit the members of this stack.
+        """
+        if isinstance(other, Tensor):
+            other = over_batch(other, self.batch_size)
+        parts = None if self._dict_backed else divided(self, other)
+        if parts is not None:
+            if len(parts) != len(pieces):
+                raise RuntimeError(f"the stack of {len(pieces)} tensordicts is beside a value for {len(parts)} of them")
+            return [piece for _, piece, _ in parts]
+        if not isinstance(other, TensorCollection):
+            return [other] * len(pieces)
+        if not strict:
+            return [other._get_str(key) for key in pieces]
+        fields = other._fields()
+        if len(pieces) == len(fields):
+            try:
+                return [fields[key] for key in pieces]
+            except KeyError:
+                pass
+        left, right = sorted(pieces.keys() - fields.keys()), sorted(fields.keys() - pieces.keys())
+        raise KeyError(f"keys in tensordicts mismatch: only the first has the keys {left}, only the second {right}")
 
     @final
     def _parts(self) -> Collection[Any]:

@@ -14,7 +14,6 @@ from tensordict._kernel.index import Index
 from tensordict._kernel.keys import is_key, path_of
 from tensordict._kernel.registry import exposed
 from tensordict._ops.coerce import as_device, as_size
-from tensordict._ops.repr import Entry, _long, _ordered
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.meta import TensorClassMeta
@@ -401,24 +400,6 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
                 self._set_field(name, value)
         if self._frozen and not self._tensordict.is_locked:
             self.lock_()
-
-    # Printing.
-
-    def _repr_entries(self, options: Any) -> list[tuple[str, Entry]]:
-        return [*super()._repr_entries(options), *((name, Entry.leaf("None")) for name in self._unset())]
-
-    def _unset(self) -> list[str]:
-        schema: Any = self._schema
-        set_ = self._fields()
-        return [name for name in schema.fields if name not in set_]
-
-    def _repr_long(self, options: Any) -> str:
-        """Fields and attributes at one level, a line for each."""
-        shown = _ordered(self, [(str(key), _long(value, options)) for key, value in self._repr_fields()], options, str)
-        lines = [f"{key}={value}" for key, value in shown] + [f"{name}=None" for name in self._unset()]
-        lines += self._repr_tail(options)
-        text = ",\n".join(lines).replace("\n", "\n    ")
-        return f"{self._repr_name()}(\n    {text})"
 
 
 def _kin(one: type, two: type) -> bool:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.trees import Tree
-from tensordict._ops.waist import Waist
+from tensordict._ops.waist import Join, Waist
 from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
 from tensordict._td import TensorDict
@@ -41,12 +41,14 @@ class Wrapper(Waist):
         return self._tensordict._dict_backed
 
     @classmethod
-    def _stack_lazily(cls, items: Sequence[Any], stack_dim: int, name: str | None = None) -> Any:
-        """One of this class around the lazy stack of what the items wrap; a lazy stack of the items if a class differs."""
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        if how != "lazy":
+            found = (item._tensordict._joined(items, dim, how) for item in items if isinstance(item, Wrapper))
+            return next((made for made in found if made is not None), None)
         if not all([type(item) is cls for item in items]):
-            return stack_lazily(items, stack_dim, name)
+            return stack_lazily(items, dim, name)
         inner = [item._tensordict for item in items]
-        return cls._wrap(inner[0]._stack_lazily(inner, stack_dim, name))
+        return cls._wrap(inner[0]._joined(inner, dim, how, name))
 
     # What a lazy stack has: a container around one is a stack itself, whose members are those of the stack.
 
@@ -76,19 +78,8 @@ class Wrapper(Waist):
         inner = self._tensordict._solid()
         return self if inner is self._tensordict else self._wrap(inner)
 
-    @staticmethod
-    def _joined(items: Sequence[Any], dim: int, cat: bool) -> Any:
-        for item in items:
-            made = item._tensordict._joined(items, dim, cat) if isinstance(item, Wrapper) else None
-            if made is not None:
-                return made
-        return None
-
     def _peek(self, key: str) -> Any:
         return self._tensordict._peek(key)
-
-    def _check_batch_size(self, size: Size | None = None) -> None:
-        self._tensordict._check_batch_size(size)
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Pieces along a batch dimension. See `TensorDict.split`."""
@@ -129,9 +120,6 @@ class Wrapper(Waist):
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict._pieces()
 
-    def _pieces_of(self, other: Any, pieces: dict[Any, Any], strict: bool = True) -> list[Any]:
-        return self._tensordict._pieces_of(other._tensordict if isinstance(other, Wrapper) else other, pieces, strict)
-
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Self:
         return self._wrap(self._tensordict._from_pieces(pieces, change))
 
@@ -148,7 +136,9 @@ class Wrapper(Waist):
         self._tensordict._plan_assign(index, value._tensordict if isinstance(value, Wrapper) else value, plan)
 
     def _parts_at(self, index: Index | None, value: Any) -> Iterable[tuple[Any, Any, Index | None]]:
-        return self._tensordict._parts_at(index, value._tensordict if isinstance(value, Wrapper) else value)
+        inner = self._tensordict
+        parts = list(inner._parts_at(index, value._tensordict if isinstance(value, Wrapper) else value))
+        return super()._parts_at(index, value) if len(parts) == 1 and parts[0][0] is inner else parts
 
     def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
         self._tensordict._wrote(tree, leaves)

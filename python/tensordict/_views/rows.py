@@ -36,6 +36,8 @@ class _SubTensorDict(View):
 
     __slots__ = ("__weakref__", "_extra", "_parsed", "_source", "idx")
 
+    _is_rows = True
+
     def __init__(self, source: TensorDictBase, idx: IndexType, parsed: Index | None = None) -> None:
         self._source = source
         self.idx = idx
@@ -45,9 +47,6 @@ class _SubTensorDict(View):
     def get_parent_tensordict(self) -> TensorDictBase:
         """The tensordict that this is a view of."""
         return self._source
-
-    def _check_memmap_inplace(self) -> None:
-        raise RuntimeError("Converting a sub-tensordict values to memmap cannot be done.")
 
     @property
     def _batch_size(self) -> Size:

@@ -124,7 +124,7 @@ class _Padding:
             missing = [max(node.batch_size[at] for node in nodes) - node.batch_size[at] for node in nodes]
             around = [[0, 0] * at + ([more, 0] if self.left else [0, more]) for more in missing]
             nodes = [node.pad(pair) if any(pair) else node for node, pair in zip(nodes, around)]
-        joined = nodes[0]._joined(nodes, 0, False)
+        joined = nodes[0]._joined(nodes, 0, "stack")
         return joined.maybe_to_stack()
 
     def _dim_of(self, leaf: Any, path: Path) -> int:
