@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pairs import Pairs, pairs_of
 from tensordict import (
     LazyStackedTensorDict,
     NonTensorData,
@@ -155,13 +156,18 @@ def objects() -> TensorDictBase:
     )
 
 
+def pairs() -> Pairs:
+    """Entries in a list of pairs: a container written by the methods of the waist alone."""
+    return pairs_of(nested())
+
+
 # A later container adds a line here and is tested with every row.
 CONTAINERS: dict[str, Callable[[], Any]] = {
     maker.__name__: maker
     for maker in (
         *(flat, nested, locked, named, placed, strided, view, gathered),
         *(stacked, stacked_last, stacked_unlike, stacked_twice, holds_stack, objects),
-        *(tensorclass, holder, typed),
+        *(tensorclass, holder, typed, pairs),
     )
 }
 # What is read from these is a copy.
