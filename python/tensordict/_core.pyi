@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "consolidate", "consolidate_to_file", "gather", "inherited_locks", "is_plain", "key_file_name", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "overwritten", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "plain_pairs", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys"]
+__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "collect", "consolidate", "consolidate_to_file", "copy_nodes", "count_below", "excluded", "flattened", "gather", "inherited_locks", "is_plain", "items_below", "key_file_name", "keys_below", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "overwritten", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "plain_pairs", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "selected", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unflattened", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys", "values_below"]
 
 __version__: Final[str]
 
@@ -171,6 +171,11 @@ def cat_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any
     [`cat`] of the columns `[[d[key] for d in dicts] for key in keys]`.
     """
 
+def collect(node: "Any", leaves: "list[Any]") -> "tuple[Any, dict[Any, Any]]":
+    """
+    The tree below `node`, whose leaves are appended to `leaves`, depth first: see `tensordict._ops.waist.Tree`.
+    """
+
 def consolidate(leaves: list[Any], allocate: Any) -> tuple[Any, list[Any]] | None:
     """
     Copies all leaves into one buffer and returns it with a view of it for each leaf, contiguous and without gradient.
@@ -182,6 +187,26 @@ def consolidate_to_file(leaves: list[Any], path: str | PathLike[str], text: str)
     """
     Writes all leaves and then `text` to the file `path`, in the place of one that is there, and maps all of it. `None` where
     a leaf is not plain memory, or another thread changes it meanwhile.
+    """
+
+def copy_nodes(node: "Any", anew: bool = False) -> "Any":
+    """
+    A copy of the nodes, unlocked; the leaves are shared. With `anew`, lists and dicts that are objects are new as well.
+    """
+
+def count_below(node: "Any", nested: bool, leaves_only: bool, is_leaf: "Any") -> "int":
+    """
+    How many keys `keys_below` gives.
+    """
+
+def excluded(node: "Any", keys: "tuple[Any, ...]") -> "Any":
+    """
+    A container like `node` without the entries `keys`; the leaves are shared. Members of a stack are left out of.
+    """
+
+def flattened(node: "Any", separator: "str", is_leaf: "Any") -> "Any":
+    """
+    A container like `node` of all leaves at one level, under their keys joined by `separator`; stacks by their members.
     """
 
 def gather(leaves: list[Any], index: Any, dim: SupportsIndex) -> list[Any] | None:
@@ -202,9 +227,19 @@ def is_plain(leaves: list[Any]) -> bool:
     mode, a functorch transform, a trace. Layout, device and gradient are not looked at.
     """
 
+def items_below(node: "Any", nested: bool, leaves_only: bool, is_leaf: "Any") -> "list[tuple[Any, Any]]":
+    """
+    The pairs of key and entry below `node`, in the order of `keys_below`.
+    """
+
 def key_file_name(key: str, robust_key: bool) -> str:
     """
     Name of the folder of a nested entry `key`; the file of a leaf has `.memmap` after it.
+    """
+
+def keys_below(node: "Any", nested: bool, leaves_only: bool, is_leaf: "Any") -> "list[Any]":
+    """
+    The keys of the entries below `node`; what is below an entry comes before it.
     """
 
 def load_tree(path: str | PathLike[str], part: SupportsGetItem[int, str], robust_key: bool, mode: str, map_leaves: bool) -> list[Any]:
@@ -366,6 +401,11 @@ def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level
     With `since` nothing is saved, and there is no list, where others have changed the folder since that moment.
     """
 
+def selected(node: "Any", keys: "tuple[Any, ...]", strict: bool) -> "Any":
+    """
+    A container like `node` of the entries `keys` alone; the leaves are shared. The members of a stack are chosen from.
+    """
+
 def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
     """
     `torch.stack(column, dim)` for each column. Columns hold the same leaf of each input.
@@ -393,6 +433,11 @@ def swap_values(swap: Swap) -> dict[Any, Any]:
     The values that the module had, as the fields of a tensordict with the tree of the one that was swapped in.
     """
 
+def unflattened(node: "Any", separator: "str") -> "Any":
+    """
+    A container like `node` in which a key that holds `separator` is a path of nested keys; stacks by their members.
+    """
+
 def unravel_key(key: "Any") -> "str | tuple[str, ...]":
     """
     The shortest form of a key: a string for one level, else the tuple of names. A tuple with a part that is no key gives
@@ -412,4 +457,9 @@ def unravel_key_to_tuple(key: "Any") -> "tuple[str, ...]":
 def unravel_keys(key: "Any") -> "str | tuple[str, ...]":
     """
     The same as `unravel_key`, which older programs call by this name.
+    """
+
+def values_below(node: "Any", nested: bool, leaves_only: bool, is_leaf: "Any") -> "list[Any]":
+    """
+    The entries below `node`, in the order of `keys_below`.
     """

@@ -10,6 +10,16 @@ from typing_extensions import Self
 
 from tensordict._kernel.errors import _KeyThroughLeafError, missing_key
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.native import (
+    count_below,
+    excluded,
+    flattened,
+    items_below,
+    keys_below,
+    selected,
+    unflattened,
+    values_below,
+)
 from tensordict._kernel.registry import default_is_leaf, is_branch
 from tensordict._ops.access import AccessOps, descend, holder_of, is_there
 from tensordict._ops.trees import by_member, copy_nodes
@@ -23,23 +33,6 @@ def sort_key(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
 
-def walk(node: Any, prefix: Path, leaves_only: bool, is_leaf: IsLeaf, out: list[tuple[Key, Any]], values: bool = True) -> None:
-    """Appends `(key, entry)` for every entry below `node`; what is below an entry comes before it.
-
-    Without `values` an entry may be something in its place (see `Waist._outline`).
-    """
-    for name, value in node._entries().items() if values else node._outline():
-        key: Key = (*prefix, name) if prefix else name
-        if type(value) is Tensor or not isinstance(value, TensorCollection):
-            out.append((key, value))
-            continue
-        leaf = is_leaf(type(value))
-        if not leaf:
-            walk(value, (*prefix, name), leaves_only, is_leaf, out, values)
-        if leaf or not leaves_only:
-            out.append((key, value))
-
-
 class TreeKeys(KeysView):  # type: ignore[type-arg]
     """The keys of a tensordict, nested ones included if asked: a set-like view that follows the tensordict."""
 
@@ -51,15 +44,13 @@ class TreeKeys(KeysView):  # type: ignore[type-arg]
         self.sort = sort
 
     def __iter__(self) -> Iterator[Key]:
-        if self.sort or not self.include_nested:
-            pairs = self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, self.sort, False)
-        else:
-            pairs = []
-            walk(self.tensordict, (), self.leaves_only, self.is_leaf or default_is_leaf, pairs, False)
-        return iter([key for key, _ in pairs])
+        keys = keys_below(self.tensordict, self.include_nested, self.leaves_only, self.is_leaf)
+        if self.sort:
+            keys.sort(key=sort_key)
+        return iter(keys)
 
     def __len__(self) -> int:
-        return len(self.tensordict._pairs(self.include_nested, self.leaves_only, self.is_leaf, False, False))
+        return count_below(self.tensordict, self.include_nested, self.leaves_only, self.is_leaf)
 
     def __contains__(self, key: object) -> bool:
         path = path_of(key)
@@ -93,21 +84,6 @@ class KeyOps(AccessOps):
 
     __slots__ = ()
 
-    def _pairs(
-        self, include_nested: bool, leaves_only: bool, is_leaf: IsLeaf | None, sort: bool, values: bool = True
-    ) -> list[tuple[Key, Any]]:
-        out: list[tuple[Key, Any]] = []
-        leaf = default_is_leaf if is_leaf is None else is_leaf
-        if include_nested:
-            walk(self, (), leaves_only, leaf, out, values)
-        else:
-            out = list(self._entries().items() if values else self._outline())
-            if leaves_only:
-                out = [(k, v) for k, v in out if not isinstance(v, TensorCollection) or leaf(type(v))]
-        if sort:
-            out.sort(key=lambda pair: sort_key(pair[0]))
-        return out
-
     def keys(
         self,
         include_nested: bool = False,
@@ -139,7 +115,9 @@ class KeyOps(AccessOps):
         """The entries, in the order of `keys` with the same arguments."""
         if not (include_nested or leaves_only or sort):
             return self._fields().values()
-        return iter([value for _, value in self._pairs(include_nested, leaves_only, is_leaf, sort)])
+        if not sort:
+            return iter(values_below(self, include_nested, leaves_only, is_leaf))
+        return iter([value for _, value in self.items(include_nested, leaves_only, is_leaf, sort=True)])
 
     def items(
         self,
@@ -152,11 +130,10 @@ class KeyOps(AccessOps):
         """The pairs of key and entry, in the order of `keys` with the same arguments."""
         if not (include_nested or leaves_only or sort):
             return self._fields().items()
-        if sort or not include_nested:
-            return iter(self._pairs(include_nested, leaves_only, is_leaf, sort))
-        out: list[tuple[Key, Any]] = []
-        walk(self, (), leaves_only, default_is_leaf if is_leaf is None else is_leaf, out)
-        return iter(out)
+        pairs = items_below(self, include_nested, leaves_only, is_leaf)
+        if sort:
+            pairs.sort(key=lambda pair: sort_key(pair[0]))
+        return iter(pairs)
 
     def _values_list(self, include_nested: bool = False, leaves_only: bool = False, **options: Any) -> list[Any]:
         """`values` as a list, under the name that libraries call."""
@@ -279,11 +256,11 @@ class KeyOps(AccessOps):
         Raises:
             KeyError: a key is missing and `strict` is set.
         """
-        if keys and all(isinstance(key, (list, set)) for key in keys):
+        if keys and isinstance(keys[0], (list, set)) and all(isinstance(key, (list, set)) for key in keys):
             raise RuntimeError(f"the keys to select are given one by one, as strings or tuples; got {keys!r}")
         if inplace:
             _check_own(self, "select")
-        out = _selected(self, [path_of(key) for key in keys], strict)
+        out = selected(self, keys, strict)
         return self._take_fields(out) if inplace else out
 
     def _take_fields(self, other: Any) -> Self:
@@ -321,7 +298,7 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = _excluded(self, [path_of(key) for key in keys])
+        out = excluded(self, keys)
         return self._take_fields(out) if inplace else out
 
     def flatten_keys(self, separator: str = ".", inplace: bool = False, is_leaf: IsLeaf | None = None) -> Self:
@@ -332,7 +309,7 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = _flattened(self, separator, is_leaf or default_is_leaf)
+        out = flattened(self, separator, is_leaf or None)
         if inplace:
             return self._take_fields(out)
         self._remember(out, "flatten_keys", separator)
@@ -346,7 +323,7 @@ class KeyOps(AccessOps):
         """
         if inplace:
             _check_own(self, "exclude")
-        out = _unflattened(self, separator)
+        out = unflattened(self, separator)
         if inplace:
             return self._take_fields(out)
         self._remember(out, "unflatten_keys", separator)
@@ -451,66 +428,6 @@ def _renamed(node: Any, moves: dict[Path, Path], strict: bool) -> Any:
     return out
 
 
-@by_member()
-def _selected(node: Any, paths: list[Path], strict: bool) -> Any:
-    fields = node._entries()
-    chosen: dict[str, Any] = {}
-    below: dict[str, list[Path]] = {}
-    for path in paths:
-        name = path[0]
-        if strict and (name not in fields or len(path) > 1):
-            _must_have(node, path)
-        if name not in fields or (len(path) > 1 and not isinstance(fields[name], TensorCollection)):
-            continue
-        if len(path) == 1:
-            chosen[name] = fields[name]
-            below.pop(name, None)
-        elif name not in chosen or name in below:
-            chosen.setdefault(name, None)
-            below.setdefault(name, []).append(path[1:])
-    for name, rest in below.items():
-        chosen[name] = _selected(fields[name], rest, False)
-    return node._rebuild(chosen, node.batch_size, node.device, node._names)
-
-
-@by_member()
-def _excluded(node: Any, paths: list[Path]) -> Any:
-    fields = node._entries()
-    below: dict[str, list[Path]] = {}
-    for path in paths:
-        if len(path) == 1:
-            fields.pop(path[0], None)
-        else:
-            below.setdefault(path[0], []).append(path[1:])
-    for name, rest in below.items():
-        if isinstance(fields.get(name), TensorCollection):
-            fields[name] = _excluded(fields[name], rest)
-    return node._rebuild(fields, node.batch_size, node.device, node._names)
-
-
-@by_member()
-def _flattened(node: Any, separator: str, is_leaf: IsLeaf) -> Any:
-    flat: dict[str, Any] = {}
-    clash: list[Key] = []
-    _flatten(node, "", separator, is_leaf, flat, clash)
-    if clash:
-        raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
-    return node._rebuild(flat, node.batch_size, node.device, node._names)
-
-
-@by_member()
-def _unflattened(node: Any, separator: str) -> Any:
-    out = node._rebuild({}, node.batch_size, node.device, node._names)
-    fields = node._entries()
-    for key, value in fields.items():
-        if separator not in key:  # nodes are copied, since paths may be written into them
-            out._set_str(key, copy_nodes(value) if isinstance(value, TensorCollection) else value)
-    for key, value in fields.items():
-        if separator in key:
-            _unflatten(out, tuple(key.split(separator)), value)
-    return out
-
-
 def _has_leaves(value: Any) -> bool:
     """Whether `value` is a node with leaves, at any depth."""
     return is_branch(value) and not value.is_empty()
@@ -526,7 +443,7 @@ def _sweep(node: Any) -> None:
                 _sweep(value)
 
 
-def _must_have(node: Any, path: Path) -> None:
+def must_have(node: Any, path: Path) -> None:
     """Raises `KeyError` where there is no entry at `path`."""
     try:
         descend(node, path)
@@ -553,29 +470,3 @@ def _check_free(node: Any, path: Path) -> None:
             raise ValueError(
                 f"the key {key_of(path)!r} is in the way of the entry {key_of(path[:length])!r}, which is not renamed"
             )
-
-
-def _flatten(node: Any, prefix: str, separator: str, is_leaf: IsLeaf, out: dict[str, Any], clash: list[Key]) -> None:
-    for name, value in node._entries().items():
-        key = prefix + name
-        if is_branch(value) and not is_leaf(type(value)):
-            _flatten(value, key + separator, separator, is_leaf, out, clash)
-        elif key in out:
-            clash.append(tuple(key.split(separator)))
-        else:
-            out[key] = value
-
-
-def _unflatten(node: Any, path: Path, value: Any) -> None:
-    whole = path
-    while len(path) > 1:
-        below = node._fields().get(path[0])
-        if below is None:
-            below = node._rebuild({}, node.batch_size, node.device, node._names)
-            node._set_str(path[0], below)
-        elif not isinstance(below, TensorCollection):
-            break
-        node, path = below, path[1:]
-    if path[0] in node._fields():
-        raise KeyError(f"Unflattening key(s) in tensordict will override an existing for unflattened key {whole}.")
-    node._set_str(path[0], value)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.leafwise import foreach_of, run
 from tensordict._ops.shape import sizes_of
-from tensordict._ops.trees import Tree, by_member, collect, leaves_like, map_leaves, refill, solid
+from tensordict._ops.trees import Tree, by_member, collect, copy_nodes, leaves_like, map_leaves, refill, solid
 from tensordict._ops.waist import Waist
 from tensordict._types import NO_DEFAULT, TensorCollection
 
@@ -32,7 +32,7 @@ class LikeOps(Waist):
                 dicts among the objects, and the leaves are shared.
         """
         if not recurse:
-            return _copied(self)
+            return copy_nodes(self, True)
         leaves: list[Any] = []
         tree = _collect_apart(self, leaves, {})
         return refill(tree, iter(run(leaves, torch.clone, _CLONE)))
@@ -45,10 +45,10 @@ class LikeOps(Waist):
 
     def copy(self) -> Self:
         """A shallow copy: new nodes, shared leaves; lists and dicts that are objects are new as well."""
-        return _copied(self)
+        return copy_nodes(self, True)
 
     def __copy__(self) -> Self:
-        return _copied(self)
+        return copy_nodes(self, True)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         import copy
@@ -145,15 +145,6 @@ def _collect_apart(node: Any, leaves: list[Any], known: dict[int, Any], copy: Ca
         else:
             pieces[key] = _collect_apart(part, leaves, known, copy)
     return node._apart(known, copy), pieces
-
-
-def _copied(node: Any) -> Any:
-    """`copy_nodes`, with lists and dicts that are objects made anew."""
-    pieces = node._pieces()
-    for key, part in pieces.items():
-        if type(part) is not Tensor and isinstance(part, TensorCollection):
-            pieces[key] = _copied(part)
-    return node._from_pieces(pieces)._apart(None)
 
 
 @by_member()

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.native import all_tensors
+from tensordict._kernel.native import collect as collect
+from tensordict._kernel.native import copy_nodes as copy_nodes
 from tensordict._kernel.registry import exposed, is_branch
 from tensordict._kernel.shapes import expand_right
 from tensordict._leaves.ragged import call, changed, has_ragged
@@ -20,17 +22,6 @@ from tensordict._types import TensorCollection
 # A tree as it was found: a node, and its pieces with trees in the places of the nodes among them. What is made of its leaves
 # is put together by `refill`, under the keys that the leaves had when they were collected.
 Tree = tuple[Any, dict[Any, Any]]
-
-
-def collect(node: Any, leaves: list[Any]) -> Tree:
-    """The tree below `node`, whose leaves are appended to `leaves`, depth first."""
-    pieces = node._pieces()
-    for key, part in pieces.items():
-        if type(part) is Tensor or not isinstance(part, TensorCollection):
-            leaves.append(part)
-        else:
-            pieces[key] = collect(part, leaves)
-    return node, pieces
 
 
 def leaves_of(node: Any) -> list[Any]:
@@ -286,12 +277,3 @@ def map_nodes(node: Any, function: Callable[[Any], Any]) -> Any:
 def copy_members(stack: Any) -> Any:
     """The stack of the members that a stack has at this moment, which nobody changes: they are numbered once."""
     return stack._from_pieces(stack._pieces())
-
-
-def copy_nodes(node: Any) -> Any:
-    """A copy of the nodes, unlocked; the leaves are shared."""
-    pieces = node._pieces()
-    for key, part in pieces.items():
-        if type(part) is not Tensor and isinstance(part, TensorCollection):
-            pieces[key] = copy_nodes(part)
-    return node._from_pieces(pieces)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 _DYNAMO = "torch._dynamo"
-_MODULES = ("consolidate", "key", "rows", "schedule", "shapes", "swap")
+_MODULES = ("consolidate", "key", "rows", "schedule", "shapes", "swap", "walk")
 
 
 def register() -> None:

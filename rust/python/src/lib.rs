@@ -17,6 +17,7 @@ mod spare;
 mod store;
 mod swap;
 mod tensor;
+mod walk;
 
 /// The native half of tensordict. Only `tensordict._kernel.native` imports it.
 // Written inline, and each name exported by an attribute, because the generated stub `_core.pyi` knows only those.
@@ -51,4 +52,9 @@ mod _core {
     use crate::swap::{Swap, module_fields, swap_in, swap_out, swap_values};
     #[pymodule_export]
     use crate::tensor::{read_directly, register_plain_type};
+    #[pymodule_export]
+    use crate::walk::{
+        collect, copy_nodes, count_below, excluded, flattened, items_below, keys_below, selected,
+        unflattened, values_below,
+    };
 }
