@@ -163,7 +163,7 @@ impl Nodes {
             if path.len() > 1 {
                 below.add(below.place(&path[0])?, path)?;
             } else if fields.contains(&path[0])? {
-                fields.del_item(&path[0])?;
+                fields.as_any().del_item(&path[0])?; // by the rules of its class
             }
         }
         for (name, rest) in &below.found {

@@ -199,7 +199,8 @@ impl Nodes {
     ) -> PyResult<Bound<'py, PyTuple>> {
         deeper(node.py(), depth)?;
         let pieces = pieces(node, kind)?;
-        let parts: Vec<Entry<'py>> = pieces.iter().collect();
+        let mut parts = Vec::new();
+        entries_into(pieces.as_any(), &mut parts)?;
         for (key, part) in parts {
             let kind = self.kind(&part)?;
             if kind.is_node() {
