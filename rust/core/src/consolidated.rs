@@ -20,6 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::key::KeyPath;
 use crate::layout::Layout;
 use crate::memmap::{self, Map, Mode};
 use crate::rows::{self, Job, Join, Source};
@@ -314,7 +315,8 @@ impl Check<'_> {
                 keys.truncate(depth - 1);
                 keys.push(key.into());
             }
-            self.own(level, &keys).map_err(|error| located(error, &keys))?;
+            let path = KeyPath::new(keys.iter().cloned());
+            self.own(level, &path).map_err(|error| located(error, &path))?;
             let below = level.object().into_iter().flatten();
             let nested = below.filter(|(key, _)| !RESERVED.contains(key));
             levels.extend(nested.map(|(key, value)| (value, key, depth + 1)));
@@ -341,7 +343,7 @@ impl Check<'_> {
     }
 
     /// Checks what a level says of itself and of its leaves.
-    fn own(&self, level: Value<'_>, keys: &[String]) -> Result<()> {
+    fn own(&self, level: Value<'_>, path: &KeyPath) -> Result<()> {
         let _ = self.object("level", Some(level))?;
         let [mut cls, mut objects, mut leaves, mut about] = [None; 4];
         for (key, value) in level.object().into_iter().flatten() {
@@ -360,23 +362,18 @@ impl Check<'_> {
             self.held(found)?;
         }
         let batch_size = self.about(about)?;
-        let at = |key: &str| {
-            let mut path = keys.to_vec();
-            path.push(key.into());
-            path
-        };
         let mut jagged = HashMap::new();
         for (key, leaf) in self.object("leaves", leaves)? {
             if MARKS.iter().any(|mark| key.starts_with(mark)) {
                 jagged.insert(key, leaf);
             } else {
                 self.leaf(leaf, &batch_size, 0)
-                    .map_err(|error| error.at_key(&at(key)))?;
+                    .map_err(|error| error.at_key(&path.child(key)))?;
             }
         }
         for (key, leaf) in &jagged {
             self.piece(&jagged, key, *leaf, &batch_size)
-                .map_err(|error| error.at_key(&at(key)))?;
+                .map_err(|error| error.at_key(&path.child(key)))?;
         }
         Ok(())
     }
@@ -523,11 +520,11 @@ impl Check<'_> {
     }
 }
 
-fn located(error: Error, keys: &[String]) -> Error {
-    if keys.is_empty() || matches!(error, Error::Key { .. }) {
+fn located(error: Error, path: &KeyPath) -> Error {
+    if path.is_root() || matches!(error, Error::Key { .. }) {
         error
     } else {
-        error.at_key(keys)
+        error.at_key(path)
     }
 }
 

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::folder::is_absent;
+use crate::key::KeyPath;
 use crate::schema::DType;
 
 /// What an operation of this crate returns.
@@ -184,47 +185,22 @@ pub enum Error {
         /// The size.
         bytes: u64,
     },
-    /// A key, or a part of one, without a name.
-    #[error("a key must have at least one name")]
-    EmptyKey,
-    /// A separator that cuts nowhere.
-    #[error("the separator between names must not be empty")]
-    EmptySeparator,
-    /// Two paths that join to one name.
-    #[error("the keys {first} and {second} both become {joined:?} when flattened")]
-    FlattenCollision {
-        /// The name.
-        joined: String,
-        /// The path that came first.
-        first: String,
-        /// The path that came second.
-        second: String,
-    },
-    /// Two paths that claim one place, or of which one leads through the leaf of the other.
+    /// Two entries that claim one place.
     #[error("the keys {first} and {second} collide")]
     KeyCollision {
         /// The path that was there.
-        first: String,
+        first: KeyPath,
         /// The path that came.
-        second: String,
-    },
-    /// A path that leads nowhere.
-    #[error("there is no entry at key {path}")]
-    MissingKey {
-        /// The path.
-        path: String,
+        second: KeyPath,
     },
     /// A partition into no parts.
     #[error("the number of parts must be at least 1, got 0")]
     NoParts,
     /// A field does not start with the batch size of its dictionary.
-    #[error(
-        "{}: the shape {shape:?} does not start with the batch size {batch_size:?}",
-        KeyPath(key)
-    )]
+    #[error("{key}: the shape {shape:?} does not start with the batch size {batch_size:?}")]
     BatchSize {
         /// Keys from the root to the field.
-        key: Vec<String>,
+        key: KeyPath,
         /// Shape of the field.
         shape: Vec<u64>,
         /// Batch size of the dictionary it is in.
@@ -237,16 +213,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// Two keys would have the same file.
-    #[error(
-        "the keys {} and {} would both be stored as {name:?}",
-        KeyPath(first),
-        KeyPath(second)
-    )]
+    #[error("the keys {first} and {second} would both be stored as {name:?}")]
     FileCollision {
         /// One key.
-        first: Vec<String>,
+        first: KeyPath,
         /// The other key.
-        second: Vec<String>,
+        second: KeyPath,
         /// Path of the file in the folder.
         name: String,
     },
@@ -281,10 +253,10 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// An error that belongs to one key.
-    #[error("{}: {source}", KeyPath(key))]
+    #[error("{key}: {source}")]
     Key {
         /// Keys from the root to the field.
-        key: Vec<String>,
+        key: KeyPath,
         /// What went wrong there.
         source: Box<Error>,
     },
@@ -391,11 +363,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// This error as one that happened at `key`.
+    /// This error as one that happened at the path `key`.
     #[must_use]
-    pub fn at_key<K: AsRef<str>>(self, key: &[K]) -> Self {
+    pub fn at_key(self, key: &KeyPath) -> Self {
         Self::Key {
-            key: key.iter().map(|part| part.as_ref().to_owned()).collect(),
+            key: key.clone(),
             source: Box::new(self),
         }
     }
@@ -469,21 +441,6 @@ impl std::fmt::Display for Limit<'_> {
                 "; the limit of this process (RLIMIT_NOFILE) is {limit}"
             ),
             None => Ok(()),
-        }
-    }
-}
-
-/// Shows a path of keys as Python writes it: one key alone, several as a tuple.
-struct KeyPath<'a>(&'a [String]);
-
-impl std::fmt::Display for KeyPath<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            [key] => write!(formatter, "{key:?}"),
-            keys => {
-                let parts: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
-                write!(formatter, "({})", parts.join(", "))
-            }
         }
     }
 }

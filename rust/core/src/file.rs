@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::folder::Folder;
 use crate::fresh;
 use crate::journal::{COMMITTED, STAGING, View};
+use crate::key::KeyPath;
 use crate::memmap::{FileId, Map};
 use crate::metadata::{ATTACHED, Entry, LEAF_SUFFIX, META, Metadata, Naming, is_plain_name};
 use crate::owned::owned;
@@ -14,6 +15,7 @@ use crate::ragged::RaggedSchema;
 use crate::reader::{join, members};
 use crate::schema::LeafSchema;
 use crate::transaction::{self, Changes, recovered, recovered_or_damaged};
+use crate::tree::{self, Node, Placed};
 use crate::whole::{self, Place, State};
 use crate::writer::Write;
 pub use crate::writer::{Source, Stayed};
@@ -37,6 +39,9 @@ pub struct SaveOptions<'a> {
     pub stayed: Stayed<'a>,
 }
 
+/// The type of a level that is a plain dictionary.
+const PLAIN: &str = "TensorDict";
+
 /// One level of a tree that is to be saved.
 #[derive(Debug, Clone)]
 pub struct SaveLevel<'a> {
@@ -52,6 +57,16 @@ pub struct SaveLevel<'a> {
     pub after: usize,
     /// More files of the level, by their names.
     pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Placed for SaveLevel<'_> {
+    fn parent(&self) -> Option<usize> {
+        self.parent
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
 }
 
 /// One tensor that is to be saved.
@@ -122,6 +137,50 @@ pub struct SavePlan<'a> {
     pub leaves: Vec<SaveLeaf<'a>>,
 }
 
+/// A dense tensor in memory.
+#[derive(Debug, Clone)]
+pub struct Tensor<'a> {
+    /// Type and shape.
+    pub schema: LeafSchema,
+    /// Its values, in rows.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> SavePlan<'a> {
+    /// The plan that saves a tree of tensors, whose levels have these batch sizes.
+    #[must_use]
+    pub fn of(tree: &'a tree::Tree<Tensor<'a>, Vec<u64>>) -> Self {
+        let mut plan = Self::default();
+        plan.add(tree, None, "");
+        plan
+    }
+
+    fn add(&mut self, tree: &'a tree::Tree<Tensor<'a>, Vec<u64>>, parent: Option<usize>, key: &'a str) {
+        let level = self.levels.len();
+        self.levels.push(SaveLevel {
+            parent,
+            key: key.into(),
+            kind: PLAIN.into(),
+            meta: Metadata::plain(tree.about().clone()),
+            after: self.leaves.len(),
+            files: Vec::new(),
+        });
+        for (key, node) in tree.entries() {
+            match node {
+                Node::Leaf(tensor) => self.leaves.push(SaveLeaf {
+                    level,
+                    key: key.into(),
+                    schema: tensor.schema.clone(),
+                    source: Source::Bytes(tensor.bytes),
+                    origin: None,
+                    says: Says::Schema,
+                }),
+                Node::Level(below) => self.add(below, Some(level), key),
+            }
+        }
+    }
+}
+
 /// What became of one leaf.
 #[derive(Debug)]
 pub struct Saved {
@@ -135,8 +194,8 @@ pub struct Saved {
 struct Names {
     /// Folder of each level, relative to the outermost one; empty for that itself.
     levels: Vec<String>,
-    /// Keys from the root to each level.
-    keys: Vec<Vec<String>>,
+    /// Path of each level.
+    paths: Vec<KeyPath>,
     /// File of each leaf, relative to the same.
     leaves: Vec<String>,
 }
@@ -146,16 +205,16 @@ impl Names {
     fn new(plan: &SavePlan<'_>, naming: Naming, below: &str) -> Result<Self> {
         let mut names = Self {
             levels: Vec::with_capacity(plan.levels.len()),
-            keys: Vec::with_capacity(plan.levels.len()),
+            paths: Vec::with_capacity(plan.levels.len()),
             leaves: Vec::with_capacity(plan.leaves.len()),
         };
         for level in &plan.levels {
-            let (folder, keys) = match level.parent {
-                None => (below.to_owned(), Vec::new()),
+            let (folder, path) = match level.parent {
+                None => (below.to_owned(), KeyPath::default()),
                 Some(parent) => names.below(parent, &level.key, "", naming)?,
             };
             names.levels.push(folder);
-            names.keys.push(keys);
+            names.paths.push(path);
         }
         for leaf in &plan.leaves {
             let (file, _) = names.below(leaf.level, &leaf.key, LEAF_SUFFIX, naming)?;
@@ -185,16 +244,15 @@ impl Names {
         Ok(names)
     }
 
-    fn below(&self, level: usize, key: &str, suffix: &str, naming: Naming) -> Result<(String, Vec<String>)> {
-        let mut keys = self.keys[level].clone();
-        keys.push(key.to_owned());
+    fn below(&self, level: usize, key: &str, suffix: &str, naming: Naming) -> Result<(String, KeyPath)> {
+        let path = self.paths[level].child(key);
         let name = naming.name(key);
         let name = format!("{name}{suffix}");
         // `.NAME` with that ending is where a new folder `NAME` is made.
         if name == COMMITTED || (name.starts_with('.') && name.ends_with(STAGING)) {
             return Err(Error::FileCollision {
-                first: Vec::new(),
-                second: keys,
+                first: KeyPath::default(),
+                second: path,
                 name,
             });
         }
@@ -203,49 +261,47 @@ impl Names {
                 key: key.to_owned(),
                 name,
             }
-            .at_key(&keys));
+            .at_key(&path));
         }
-        Ok((join(&self.levels[level], &name), keys))
+        Ok((join(&self.levels[level], &name), path))
     }
 
-    fn leaf_keys(&self, leaf: &SaveLeaf<'_>) -> Vec<String> {
-        let mut keys = self.keys[leaf.level].clone();
-        keys.push(leaf.key.clone().into_owned());
-        keys
+    fn leaf_path(&self, leaf: &SaveLeaf<'_>) -> KeyPath {
+        self.paths[leaf.level].child(&leaf.key)
     }
 
     fn check_unique(&self, plan: &SavePlan<'_>) -> Result<()> {
-        let mut owners: HashMap<Cow<'_, str>, Cow<'_, [String]>> = HashMap::new();
-        for ((folder, keys), level) in self.levels.iter().zip(&self.keys).zip(&plan.levels) {
+        let mut owners: HashMap<Cow<'_, str>, Cow<'_, KeyPath>> = HashMap::new();
+        for ((folder, path), level) in self.levels.iter().zip(&self.paths).zip(&plan.levels) {
             let mut files = vec![join(folder, META)];
             files.extend(level.files.iter().map(|(name, _)| join(folder, name)));
             for file in files {
-                claim(&mut owners, file.into(), keys.as_slice().into())?;
+                claim(&mut owners, file.into(), Cow::Borrowed(path))?;
             }
         }
-        for (folder, keys) in self.levels.iter().zip(&self.keys).skip(1) {
-            claim(&mut owners, folder.into(), keys.as_slice().into())?;
+        for (folder, path) in self.levels.iter().zip(&self.paths).skip(1) {
+            claim(&mut owners, folder.into(), Cow::Borrowed(path))?;
         }
         for (file, leaf) in self.leaves.iter().zip(&plan.leaves) {
-            claim(&mut owners, file.into(), self.leaf_keys(leaf).into())?;
+            claim(&mut owners, file.into(), Cow::Owned(self.leaf_path(leaf)))?;
         }
         Ok(())
     }
 }
 
 fn claim<'a>(
-    owners: &mut HashMap<Cow<'a, str>, Cow<'a, [String]>>,
+    owners: &mut HashMap<Cow<'a, str>, Cow<'a, KeyPath>>,
     name: Cow<'a, str>,
-    keys: Cow<'a, [String]>,
+    path: Cow<'a, KeyPath>,
 ) -> Result<()> {
     match owners.get(&name) {
         None => {
-            owners.insert(name, keys);
+            owners.insert(name, path);
             Ok(())
         }
         Some(first) => Err(Error::FileCollision {
-            first: first.to_vec(),
-            second: keys.into_owned(),
+            first: first.clone().into_owned(),
+            second: path.into_owned(),
             name: name.into_owned(),
         }),
     }
@@ -373,7 +429,7 @@ fn level_writes<'a>(
                 target,
                 source: Source::Owned(bytes),
                 map: false,
-                key: Vec::new(),
+                key: KeyPath::default(),
             });
         }
     }
@@ -385,7 +441,7 @@ fn leaf_write<'a>(names: &Names, leaf: &SaveLeaf<'a>, file: &str) -> Write<'a> {
         target: file.to_owned(),
         source: leaf.source.clone(),
         map: true,
-        key: names.leaf_keys(leaf),
+        key: names.leaf_path(leaf),
     }
 }
 
@@ -396,7 +452,7 @@ fn check_origin(leaf: &SaveLeaf<'_>, names: &Names, target: PathBuf, options: Sa
             path: origin.path.clone(),
             target,
         }
-        .at_key(&names.leaf_keys(leaf))),
+        .at_key(&names.leaf_path(leaf))),
         _ => Ok(()),
     }
 }
@@ -484,7 +540,7 @@ fn check_batch_above(view: &View<'_>, place: &Place, plan: &SavePlan<'_>) -> Res
     let shared = shape.len().min(batch_size.len());
     if plan.levels[0].meta.is_plain() && shape[..shared] != batch_size[..shared] {
         return Err(Error::BatchSize {
-            key: vec![name.to_owned()],
+            key: name.into(),
             shape: shape.to_vec(),
             batch_size,
         });
@@ -517,7 +573,7 @@ fn leaf_change<'a>(
         return Err(Error::Exists {
             path: view.folder.full(file),
         }
-        .at_key(&names.leaf_keys(leaf)));
+        .at_key(&names.leaf_path(leaf)));
     }
     Ok(Some(leaf_write(names, leaf, file)))
 }
@@ -669,7 +725,7 @@ fn settled<'a>(view: &View<'a>) -> Result<View<'a>> {
 /// Checks that a chain of levels and its one leaf fit what the folder has by now: another save may have changed it.
 fn check_as_found(plan: &SavePlan<'_>, names: &Names) -> Result<()> {
     let leaf = &plan.leaves[0];
-    for (number, keys) in names.keys.iter().enumerate() {
+    for (number, path) in names.paths.iter().enumerate() {
         let is_last = number + 1 == plan.levels.len();
         let key = if is_last {
             &leaf.key
@@ -677,17 +733,16 @@ fn check_as_found(plan: &SavePlan<'_>, names: &Names) -> Result<()> {
             &plan.levels[number + 1].key
         };
         let meta = &plan.levels[number].meta;
-        let full: Vec<String> = keys.iter().cloned().chain([key.clone().into_owned()]).collect();
+        let full = path.child(key);
         let there = meta
             .entries
             .iter()
             .find(|(other, _)| other == key)
             .map(|(_, entry)| entry);
         if there.is_some_and(|entry| matches!(entry, Entry::Level(_)) == is_last) {
-            let shown = full.join("/");
             return Err(Error::KeyCollision {
-                first: shown.clone(),
-                second: shown,
+                first: full.clone(),
+                second: full,
             });
         }
         let batch_size = meta.shape.as_deref().unwrap_or_default();

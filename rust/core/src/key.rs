@@ -2,40 +2,15 @@
 
 use std::fmt;
 
-use crate::{Error, Result};
-
-/// The path of an entry: one name for each level, at least one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The path of an entry: one name for each level from the root on; none for the root itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyPath(Vec<String>);
 
 impl KeyPath {
     /// A path of the given names.
-    ///
-    /// # Errors
-    /// [`Error::EmptyKey`] where there is no name.
-    pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<Self> {
-        let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        if names.is_empty() {
-            return Err(Error::EmptyKey);
-        }
-        Ok(Self(names))
-    }
-
-    /// Reads a joined name: `a.b` is the path `("a", "b")` under the separator `.`.
-    ///
-    /// # Errors
-    /// [`Error::EmptySeparator`] where the separator is empty, since that cuts nowhere.
-    pub fn parse(joined: &str, separator: &str) -> Result<Self> {
-        if separator.is_empty() {
-            return Err(Error::EmptySeparator);
-        }
-        Ok(Self(joined.split(separator).map(str::to_owned).collect()))
-    }
-
-    /// The names, joined. The inverse of [`KeyPath::parse`] where no name holds the separator.
     #[must_use]
-    pub fn join(&self, separator: &str) -> String {
-        self.0.join(separator)
+    pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
     }
 
     /// The names from the root on.
@@ -44,18 +19,23 @@ impl KeyPath {
         &self.0
     }
 
-    /// The last name, and those before it.
+    /// The last name; empty for the root.
     #[must_use]
-    pub fn split_last(&self) -> (&str, &[String]) {
-        self.0
-            .split_last()
-            .map_or(("", &[]), |(last, rest)| (last.as_str(), rest))
+    pub fn name(&self) -> &str {
+        self.0.last().map_or("", String::as_str)
+    }
+
+    /// Whether it is that of the root.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The path of the entry `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        let mut names = self.0.clone();
+        let mut names = Vec::with_capacity(self.0.len() + 1);
+        names.extend_from_slice(&self.0);
         names.push(name.to_owned());
         Self(names)
     }
@@ -90,83 +70,23 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// A key as users write it: a name, or keys that are nested in any way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Nested {
-    /// One name.
-    Name(String),
-    /// Keys of levels below one another, each perhaps of several levels itself.
-    Path(Vec<Nested>),
-}
-
-impl Nested {
-    /// The path that the key means: all its names from left to right.
-    ///
-    /// # Errors
-    /// [`Error::EmptyKey`] where the key, or a part of it, has no name.
-    pub fn unravel(&self) -> Result<KeyPath> {
-        let mut names = Vec::new();
-        self.collect(&mut names)?;
-        KeyPath::new(names)
-    }
-
-    fn collect(&self, names: &mut Vec<String>) -> Result<()> {
-        match self {
-            Self::Name(name) => names.push(name.clone()),
-            Self::Path(parts) if parts.is_empty() => return Err(Error::EmptyKey),
-            Self::Path(parts) => {
-                for part in parts {
-                    part.collect(names)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Nested {
-        Nested::Name(text.to_owned())
-    }
-
-    #[test]
-    fn unravel_reads_names_from_left_to_right() {
-        let key = Nested::Path(vec![
-            Nested::Path(vec![name("a")]),
-            name("b"),
-            Nested::Path(vec![name("c"), Nested::Path(vec![name("d")])]),
-        ]);
-        assert_eq!(
-            key.unravel().unwrap(),
-            KeyPath::new(["a", "b", "c", "d"]).unwrap()
-        );
-        assert_eq!(name("a").unravel().unwrap(), KeyPath::from("a"));
-    }
-
-    #[test]
-    fn a_part_without_names_is_an_error() {
-        let key = Nested::Path(vec![name("a"), Nested::Path(vec![])]);
-        assert!(matches!(key.unravel(), Err(Error::EmptyKey)));
-        assert!(matches!(Nested::Path(vec![]).unravel(), Err(Error::EmptyKey)));
-        assert!(matches!(KeyPath::new(Vec::<String>::new()), Err(Error::EmptyKey)));
-    }
-
     #[test]
     fn paths_print_as_the_key_that_reads_them() {
         assert_eq!(KeyPath::from("a").to_string(), "\"a\"");
-        assert_eq!(KeyPath::new(["a", "b"]).unwrap().to_string(), "(\"a\", \"b\")");
+        assert_eq!(KeyPath::new(["a", "b"]).to_string(), "(\"a\", \"b\")");
+        assert_eq!(KeyPath::default().to_string(), "()");
     }
 
     #[test]
-    fn parse_cuts_at_each_separator() {
-        assert_eq!(
-            KeyPath::parse("a__b", "__").unwrap(),
-            KeyPath::new(["a", "b"]).unwrap()
-        );
-        assert_eq!(KeyPath::parse("a..b", ".").unwrap().names(), ["a", "", "b"]);
-        assert!(matches!(KeyPath::parse("a", ""), Err(Error::EmptySeparator)));
+    fn a_child_is_below() {
+        let path = KeyPath::from("a").child("b");
+        assert_eq!(path, KeyPath::new(["a", "b"]));
+        assert_eq!(path.name(), "b");
+        assert!(path.starts_with(&KeyPath::from("a")) && path.starts_with(&KeyPath::default()));
+        assert!(!path.starts_with(&KeyPath::from("b")));
     }
 }

@@ -190,6 +190,13 @@ impl Map {
         self.is_writable().then(|| self.address())
     }
 
+    /// A copy of the bytes. As with every map, nothing keeps another process from cutting the file meanwhile.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        // SAFETY: [pages] as many bytes as the map has lie at its address, and stay while it is borrowed.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }.to_vec()
+    }
+
     fn address(&self) -> *mut u8 {
         match &self.memory {
             Some(memory) => memory.raw().as_mut_ptr(),

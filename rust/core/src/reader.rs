@@ -8,11 +8,13 @@ use rustix::io::Errno;
 
 use crate::folder::is_absent;
 use crate::journal::{View, read_all};
+use crate::key::KeyPath;
 use crate::memmap::{self, Map, Mode, Part};
 use crate::metadata::{ATTACHED, Entry, INNER, LEAF_SUFFIX, META, Metadata, Naming, is_inside};
 use crate::ragged::RaggedSchema;
 use crate::schedule;
 use crate::schema::LeafSchema;
+use crate::tree::{self, Node, Placed};
 use crate::whole::{self, Place};
 use crate::{Error, Result};
 
@@ -69,6 +71,16 @@ pub enum Found {
     Level(usize),
 }
 
+impl Placed for Level {
+    fn parent(&self) -> Option<usize> {
+        self.parent
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 /// One leaf that was read.
 #[derive(Debug)]
 pub struct Leaf {
@@ -93,6 +105,15 @@ pub struct Ragged {
     pub files: Vec<Leaf>,
 }
 
+/// A leaf of a tree by key.
+#[derive(Debug)]
+pub enum Field {
+    /// A tensor.
+    Dense(Leaf),
+    /// A ragged tensor.
+    Ragged(Ragged),
+}
+
 /// A tree that was read.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -105,15 +126,40 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Keys from the root to the field `key` of a level.
-    fn keys(&self, mut level: usize, key: &str) -> Vec<String> {
-        let mut keys = vec![key.to_owned()];
-        while let Some(parent) = self.levels[level].parent {
-            keys.push(self.levels[level].key.clone());
-            level = parent;
+    /// The tree with its entries by their keys, each level as it was read. Levels that are no plain dictionaries have their
+    /// members as entries.
+    ///
+    /// # Errors
+    /// A level has two entries of one name, or there is no level: no folder gives that.
+    pub fn by_key(self) -> Result<tree::Tree<Field, Level>> {
+        let mut leaves: Vec<_> = self.leaves.into_iter().map(Some).collect();
+        let mut ragged: Vec<_> = self.ragged.into_iter().map(Some).collect();
+        let mut below: Vec<Option<tree::Tree<Field, Level>>> = Vec::new();
+        below.resize_with(self.levels.len(), || None);
+        // Levels stand after those they are in: from the last one on, what is below one has been made.
+        for (number, mut level) in self.levels.into_iter().enumerate().rev() {
+            let entries = std::mem::take(&mut level.meta.entries);
+            let fields = level.fields.clone();
+            let mut made = tree::Tree::new(level);
+            for ((key, _), found) in entries.into_iter().zip(fields) {
+                let node = match found {
+                    Found::Leaf(index) => leaves[index].take().map(Field::Dense).map(Node::Leaf),
+                    Found::Ragged(index) => ragged[index].take().map(Field::Ragged).map(Node::Leaf),
+                    Found::Level(index) => below[index].take().map(Node::Level),
+                };
+                if let Some(node) = node {
+                    made.push(key, node)?;
+                }
+            }
+            below[number] = Some(made);
         }
-        keys.reverse();
-        keys
+        let root = below.into_iter().next().flatten();
+        root.ok_or_else(|| Error::NoMetadata { path: "".into() })
+    }
+
+    /// The path of the field `key` of a level.
+    fn path(&self, level: usize, key: &str) -> KeyPath {
+        tree::path(&self.levels, level).child(key)
     }
 }
 
@@ -223,7 +269,7 @@ impl Reader<'_> {
             let level = leaf.files[0].level;
             let folder = &tree.levels[level].folder;
             self.map_ragged(folder, leaf, tolerant[level])
-                .map_err(|error| self.unfit(error, folder, &tree.keys(level, &leaf.files[0].key)))?;
+                .map_err(|error| self.unfit(error, folder, &tree.path(level, &leaf.files[0].key)))?;
         }
         tree.ragged = ragged;
         Ok(tree)
@@ -281,7 +327,7 @@ impl Reader<'_> {
             fields.push(match entry {
                 Entry::Leaf(schema) => {
                     check_shape(&schema.shape, &batch_size)
-                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.path(number, key)))?;
                     leaves.push(Leaf {
                         level: number,
                         key: key.clone(),
@@ -297,7 +343,7 @@ impl Reader<'_> {
                 }
                 Entry::Ragged(schema) => {
                     check_leading(&schema.leading(), &batch_size)
-                        .map_err(|error| self.unfit(error, &level.folder, &tree.keys(number, key)))?;
+                        .map_err(|error| self.unfit(error, &level.folder, &tree.path(number, key)))?;
                     let values = LeafSchema {
                         dtype: schema.dtype,
                         shape: Vec::new(),
@@ -332,7 +378,7 @@ impl Reader<'_> {
             match self.spelled(&folder, key, "", |place| whole::metadata(self.view, place)) {
                 Ok((place, _)) => return Ok(place),
                 Err(Error::NoMetadata { .. } | Error::UnsafeName { .. }) => {}
-                Err(error) => return Err(error.at_key(&[key])),
+                Err(error) => return Err(error.at_key(&key.into())),
             }
             let mut inner = None;
             for place in INNER.iter().map(|name| join(&folder, name)) {
@@ -360,24 +406,24 @@ impl Reader<'_> {
             .spelled(folder, key, "", |relative| {
                 self.level(relative, Some((tree, parent)))
             })
-            .map_err(|error| self.unfit(error, folder, &tree.keys(parent, key)))?;
+            .map_err(|error| self.unfit(error, folder, &tree.path(parent, key)))?;
         if let (Some(shape), Some(batch_size)) = (&found.meta.shape, &tree.levels[parent].meta.shape)
             && found.meta.is_plain()
         {
             // A node may have fewer batch dimensions than the one it is in.
             let shared = shape.len().min(batch_size.len());
             check_shape(shape, &batch_size[..shared])
-                .map_err(|error| self.unfit(error, &found.folder, &tree.keys(parent, key)))?;
+                .map_err(|error| self.unfit(error, &found.folder, &tree.path(parent, key)))?;
         }
         Ok(found)
     }
 
     /// The error of an entry that the metadata in `folder` describes: what is wrong with the description is told as that of a
     /// file.
-    fn unfit(&self, error: Error, folder: &str, keys: &[String]) -> Error {
+    fn unfit(&self, error: Error, folder: &str, path: &KeyPath) -> Error {
         let lies = |wanted, found| Error::Metadata {
             path: self.view.folder.full(&join(folder, META)),
-            field: keys.last().cloned().unwrap_or_default(),
+            field: path.name().to_owned(),
             wanted,
             found,
         };
@@ -401,7 +447,7 @@ impl Reader<'_> {
             },
             error => error,
         };
-        error.at_key(keys)
+        error.at_key(path)
     }
 
     /// Metadata of the level in a sub-folder, and what tells the folder from others.
@@ -478,7 +524,7 @@ impl Reader<'_> {
     fn map_some(&self, tree: &Tree, leaves: &[Leaf], tolerant: &[bool]) -> Result<Vec<Mapped>> {
         let at_key = |error: Error, leaf: &Leaf| {
             let folder = &tree.levels[leaf.level].folder;
-            self.unfit(error, folder, &tree.keys(leaf.level, &leaf.key))
+            self.unfit(error, folder, &tree.path(leaf.level, &leaf.key))
         };
         let found = schedule::as_many_as_open(leaves, |leaf| {
             self.find(&tree.levels[leaf.level].folder, leaf, tolerant[leaf.level])
@@ -637,7 +683,7 @@ fn check_shape(shape: &[u64], batch_size: &[u64]) -> Result<()> {
         Ok(())
     } else {
         Err(Error::BatchSize {
-            key: Vec::new(),
+            key: KeyPath::default(),
             shape: shape.to_vec(),
             batch_size: batch_size.to_vec(),
         })

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::folder::{Folder, Locked, check_descriptors};
 use crate::journal::{COMMITTED, JOURNAL, Journal, STAGING, TRIED, Tried, View, damaged};
+use crate::key::KeyPath;
 use crate::memmap::Map;
 use crate::metadata::META;
 use crate::writer::{Source, Stayed, Write, Writer};
@@ -250,7 +251,7 @@ struct Staged {
     tried: Tried,
     maps: Vec<Option<Map>>,
     /// The key path of each file, by its name in the staging folder.
-    keys: Vec<Vec<String>>,
+    keys: Vec<KeyPath>,
     /// Whether there are committed changes that could not be carried out, whose place these take.
     supersedes: bool,
 }
@@ -320,7 +321,7 @@ impl Staged {
                 target: name.into(),
                 source: Source::Owned(text),
                 map: false,
-                key: Vec::new(),
+                key: KeyPath::default(),
             };
             writer.write_all(&[name.to_owned()], &[write])?;
         }
@@ -351,7 +352,7 @@ impl Staged {
             .ok()
             .and_then(|number| self.keys.get(number));
         match key {
-            Some(key) if !key.is_empty() => error.at_key(key),
+            Some(key) if !key.is_root() => error.at_key(key),
             _ => error,
         }
     }
@@ -409,7 +410,7 @@ fn rewrite_root(view: &View<'_>, changes: &mut Changes<'_>) -> Result<()> {
             target: META.into(),
             source: Source::Owned(crate::journal::read_all(file, &path)?),
             map: false,
-            key: Vec::new(),
+            key: KeyPath::default(),
         }),
         Err(Errno::NOENT) => {}
         Err(errno) => return Err(Error::io("open", path, errno)),

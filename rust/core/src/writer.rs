@@ -12,6 +12,7 @@ use rustix::fs::{Mode as Permissions, OFlags};
 
 use crate::balance::runs_under;
 use crate::folder::Folder;
+use crate::key::KeyPath;
 use crate::memmap::{self, Map, Mode, Space};
 use crate::turn::Turn;
 use crate::{Error, Result, schedule};
@@ -60,7 +61,7 @@ pub(crate) struct Write<'a> {
     /// Whether a map of it is wanted.
     pub(crate) map: bool,
     /// Key path that errors name; none for metadata.
-    pub(crate) key: Vec<String>,
+    pub(crate) key: KeyPath,
 }
 
 /// A question that is asked once all files are written, and before they count: whether the bytes they were written from were
@@ -171,7 +172,7 @@ impl Writer<'_> {
 }
 
 fn at_key(error: Error, write: &Write<'_>) -> Error {
-    if write.key.is_empty() {
+    if write.key.is_root() {
         error
     } else {
         error.at_key(&write.key)
