@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
-
 from tensordict._kernel import native
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.registry import default_is_leaf, is_branch
@@ -17,12 +15,8 @@ from tensordict._types import Key, Path, TensorCollection
 IsLeaf = Callable[[type], bool]
 
 
-def _is_node(value: Any) -> bool:
-    return type(value) is not Tensor and isinstance(value, TensorCollection)
-
-
 def _walk(
-    node: Any, prefix: Path, wanted: tuple[bool, bool, IsLeaf], out: list[tuple[Key, Any]], values: bool = True
+    node: Any, prefix: Path, wanted: tuple[bool, bool, IsLeaf], out: list[tuple[Key, Any]], values: bool
 ) -> list[tuple[Key, Any]]:
     """Appends `(key, entry)` for every entry below `node`; what is below an entry comes before it.
 
@@ -31,7 +25,7 @@ def _walk(
     nested, leaves_only, is_leaf = wanted
     for name, value in node._entries().items() if values else node._outline():
         key: Key = (*prefix, name) if prefix else name
-        if (nested or leaves_only) and _is_node(value):
+        if (nested or leaves_only) and isinstance(value, TensorCollection):
             leaf = is_leaf(type(value))
             if nested and not leaf:
                 _walk(value, (*prefix, name), wanted, out, values)
@@ -49,7 +43,7 @@ def keys_below(node: Any, nested: bool, leaves_only: bool, is_leaf: IsLeaf | Non
 
 def items_below(node: Any, nested: bool, leaves_only: bool, is_leaf: IsLeaf | None) -> list[tuple[Any, Any]]:
     """The pairs of key and entry below `node`, in the order of `keys_below`."""
-    return _walk(node, (), (nested, leaves_only, default_is_leaf if is_leaf is None else is_leaf), [])
+    return _walk(node, (), (nested, leaves_only, default_is_leaf if is_leaf is None else is_leaf), [], True)
 
 
 def values_below(node: Any, nested: bool, leaves_only: bool, is_leaf: IsLeaf | None) -> list[Any]:
@@ -66,7 +60,7 @@ def copy_nodes(node: Any, anew: bool = False) -> Any:
     """A copy of the nodes, unlocked; the leaves are shared. With `anew`, lists and dicts that are objects are new as well."""
     pieces = node._pieces()
     for key, part in pieces.items():
-        if _is_node(part):
+        if isinstance(part, TensorCollection):
             pieces[key] = copy_nodes(part, anew)
     made = node._from_pieces(pieces)
     return made._apart(None) if anew else made
@@ -76,25 +70,20 @@ def collect(node: Any, leaves: list[Any]) -> Tree:
     """The tree below `node`, whose leaves are appended to `leaves`, depth first."""
     pieces = node._pieces()
     for key, part in pieces.items():
-        if _is_node(part):
+        if isinstance(part, TensorCollection):
             pieces[key] = collect(part, leaves)
         else:
             leaves.append(part)
     return node, pieces
 
 
+@by_member()
 def selected(node: Any, keys: tuple[Any, ...], strict: bool) -> Any:
     """A container like `node` of the entries `keys` alone; the leaves are shared. The members of a stack are chosen from."""
-    paths = [path_of(key) for key in keys]
-    return _selected(node, paths, strict)
-
-
-@by_member()
-def _selected(node: Any, paths: list[Path], strict: bool) -> Any:
     fields = node._entries()
     chosen: dict[str, Any] = {}
     below: dict[str, list[Path]] = {}
-    for path in paths:
+    for path in [path_of(key) for key in keys]:
         name = path[0]
         if strict and (name not in fields or len(path) > 1):
             must_have(node, path)
@@ -107,41 +96,32 @@ def _selected(node: Any, paths: list[Path], strict: bool) -> Any:
             chosen.setdefault(name, None)
             below.setdefault(name, []).append(path[1:])
     for name, rest in below.items():
-        chosen[name] = _selected(fields[name], rest, False)
+        chosen[name] = selected(fields[name], tuple(rest), False)
     return node._rebuild(chosen, node.batch_size, node.device, node._names)
 
 
+@by_member()
 def excluded(node: Any, keys: tuple[Any, ...]) -> Any:
     """A container like `node` without the entries `keys`; the leaves are shared. Members of a stack are left out of."""
-    paths = [path_of(key) for key in keys]
-    return _excluded(node, paths)
-
-
-@by_member()
-def _excluded(node: Any, paths: list[Path]) -> Any:
     fields = node._entries()
     below: dict[str, list[Path]] = {}
-    for path in paths:
+    for path in [path_of(key) for key in keys]:
         if len(path) == 1:
             fields.pop(path[0], None)
         else:
             below.setdefault(path[0], []).append(path[1:])
     for name, rest in below.items():
         if isinstance(fields.get(name), TensorCollection):
-            fields[name] = _excluded(fields[name], rest)
+            fields[name] = excluded(fields[name], tuple(rest))
     return node._rebuild(fields, node.batch_size, node.device, node._names)
 
 
+@by_member()
 def flattened(node: Any, separator: str, is_leaf: IsLeaf | None) -> Any:
     """A container like `node` of all leaves at one level, under their keys joined by `separator`; stacks by their members."""
-    return _flattened(node, separator, default_is_leaf if is_leaf is None else is_leaf)
-
-
-@by_member()
-def _flattened(node: Any, separator: str, is_leaf: IsLeaf) -> Any:
     flat: dict[str, Any] = {}
     clash: list[Key] = []
-    _flatten(node, "", separator, is_leaf, flat, clash)
+    _flatten(node, "", separator, default_is_leaf if is_leaf is None else is_leaf, flat, clash)
     if clash:
         raise KeyError(f"Flattening keys in tensordict causes keys {clash} to collide.")
     return node._rebuild(flat, node.batch_size, node.device, node._names)
