@@ -7,7 +7,7 @@ from _typeshed import Incomplete, SupportsGetItem
 from os import PathLike
 from typing import Any, Final, SupportsIndex, final
 
-__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "collect", "consolidate", "consolidate_to_file", "copy_nodes", "count_below", "excluded", "flattened", "gather", "inherited_locks", "is_plain", "items_below", "key_file_name", "keys_below", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "mask_select", "module_fields", "open_consolidated", "overwritten", "packed_places", "pad", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "plain_pairs", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "selected", "stack", "stack_dicts", "swap_in", "swap_out", "swap_values", "unflattened", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys", "values_below"]
+__all__ = ["__version__", "CollectorPause", "Descriptor", "FolderMoment", "Level", "Map", "Swap", "all_fit", "all_tensors", "cat", "cat_dicts", "collect", "consolidate", "consolidate_to_file", "copy_nodes", "count_below", "excluded", "flattened", "gather", "inherited_locks", "is_plain", "items_below", "key_file_name", "keys_below", "load_tree", "map_anonymous", "map_create", "map_descriptor", "map_filled", "map_open", "module_fields", "open_consolidated", "overwritten", "packed_places", "pad_stack", "pad_stack_dicts", "partition_greedy", "partition_kk", "places_in", "plain_pairs", "prepare", "read_directly", "register_plain_type", "regrouped", "runs_under", "same_shapes", "save_leaf", "save_level", "save_tree", "selected", "stack_dicts", "swap_in", "swap_out", "swap_values", "unflattened", "unravel_key", "unravel_key_list", "unravel_key_to_tuple", "unravel_keys", "values_below"]
 
 __version__: Final[str]
 
@@ -275,11 +275,6 @@ def map_open(path: str | PathLike[str], bytes: SupportsIndex, mode: str, offset:
     Maps `bytes` bytes at `path` from `offset` on; without an offset the file must have exactly that size.
     """
 
-def mask_select(leaves: list[Any], mask: Any) -> list[Any] | None:
-    """
-    `leaf[mask]` for each leaf: the rows of the leading dimensions where the boolean mask holds, in order.
-    """
-
 def module_fields(module: Any, filter_empty: bool) -> dict[Any, Any]:
     """
     The parameters and buffers of a module as the fields of a tensordict, nested as the submodules are. Submodules that
@@ -302,11 +297,6 @@ def overwritten(targets: list[Any], sources: list[Any], parts: SupportsGetItem[i
 def packed_places(leaves: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex]]) -> tuple[list[int], int]:
     """
     Where leaves of so many bytes, with items of so many, lie in one buffer, and its size.
-    """
-
-def pad(leaves: list[Any], pad_size: list[Any], value: Any) -> list[Any] | None:
-    """
-    Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
     """
 
 def pad_stack(columns: list[Any], dim: SupportsIndex, value: Any, left: bool = False) -> list[Any] | None:
@@ -404,11 +394,6 @@ def save_tree(path: str | PathLike[str], level_plans: SupportsGetItem[int, Level
 def selected(node: "Any", keys: "tuple[Any, ...]", strict: bool) -> "Any":
     """
     A container like `node` of the entries `keys` alone; the leaves are shared. The members of a stack are chosen from.
-    """
-
-def stack(columns: list[Any], dim: SupportsIndex) -> list[Any] | None:
-    """
-    `torch.stack(column, dim)` for each column. Columns hold the same leaf of each input.
     """
 
 def stack_dicts(dicts: list[Any], keys: list[Any], dim: SupportsIndex) -> list[Any] | None:

@@ -58,9 +58,10 @@ for turn in range(6):
 
 CHECKS = {
     "gather": ("native.gather(leaves, index, 0)", "leaf.shape == (ROWS, 8) and (leaf == number).all()"),
-    "mask_select": ("native.mask_select(leaves, index >= 0)", "leaf.shape == (ROWS, 8) and (leaf == number).all()"),
-    "pad": ("native.pad(leaves, [1, 1], 0.0)", "(leaf[1:-1] == number).all() and not leaf[0].any()"),
-    "stack": ("native.stack([leaves], 0)", "all((row == at).all() for at, row in enumerate(leaf))"),
+    "stack": (
+        "native.stack_dicts([{'a': leaf} for leaf in leaves], ['a'], 0)",
+        "all((row == at).all() for at, row in enumerate(leaf))",
+    ),
     "cat": ("native.cat([leaves], 0)", "(leaf[::ROWS, 0] == torch.arange(LEAVES)).all()"),
     "pad_stack": ("native.pad_stack([leaves], 0, 0.0)", "all((row == at).all() for at, row in enumerate(leaf))"),
 }
@@ -81,7 +82,7 @@ class Number(float):
 for value in (evil, Number(0.0)):
     for call in (
         lambda: native.pad_stack([leaves[:200], leaves[200:]], 0, value),
-        lambda: native.pad(leaves, [1, 1], value),
+        lambda: native.pad_stack_dicts([{"a": leaf} for leaf in leaves], ["a"], 0, value),
     ):
         leaves = make(200)
         try:
@@ -105,7 +106,7 @@ try:
     for turn in range(25):
         for number, leaf in enumerate(native.gather(leaves, index, 0) or []):
             assert (leaf == number).all()
-        for leaf in native.stack([leaves], 0) or []:
+        for leaf in native.stack_dicts([{'a': leaf} for leaf in leaves], ['a'], 0) or []:
             assert all((row == at).all() for at, row in enumerate(leaf))
 finally:
     stop.set()

@@ -102,7 +102,7 @@ def test_what_memory_does_not_say_is_left_to_torch(kind: str) -> None:
     assert native.regrouped([leaf], 0, []) is None
     assert not native.all_fit([leaf], [2])
     if kind in ("neg", "conj", "imag of conj", "zero"):
-        found = native.stack([[leaf, leaf.clone()], [leaf, leaf]], 0)
+        found = native.stack_dicts([{"a": leaf, "b": leaf}, {"a": leaf.clone(), "b": leaf}], ["a", "b"], 0)
         for column in found or []:
             torch.testing.assert_close(column, torch.stack([leaf, leaf]))
         td = TensorDict({"a": leaf}, [2])

@@ -91,6 +91,13 @@ def of_columns(columns: list[list[Tensor]]) -> tuple[list[list[Tensor]], list[to
     return [[bits(leaf) for leaf in column] for column in columns], [column[0].dtype for column in columns]
 
 
+def stack(columns: list[list[Tensor]], dim: int) -> list[Tensor] | None:
+    """`torch.stack` of each column, natively."""
+    keys = [str(number) for number in range(len(columns))]
+    rows = [{key: column[place] for key, column in zip(keys, columns)} for place in range(len(columns[0]) if columns else 0)]
+    return native.stack_dicts(rows, keys, dim)
+
+
 @given(st.data(), BATCH)
 def test_gather(data: st.DataObject, batch: list[int]) -> None:
     leaves = data.draw(st.lists(leaf_of(batch, DTYPES), max_size=4))
@@ -140,25 +147,12 @@ def test_gather_declines_other_indices(dtype: torch.dtype) -> None:
     assert native.gather([torch.zeros(3)], torch.tensor([1, 0, 1]).to(dtype), 0) is None
 
 
-@given(st.data(), BATCH)
-def test_mask_select(data: st.DataObject, batch: list[int]) -> None:
-    leaves = data.draw(st.lists(leaf_of(batch, DTYPES), max_size=4))
-    shape = batch[: data.draw(st.integers(1, len(batch)))]
-    count = torch.Size(shape).numel()
-    flags = torch.tensor(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
-    mask = flags.reshape(shape)
-    if data.draw(st.booleans()):
-        mask = torch.stack([mask, ~mask], -1)[..., 0]
-    wanted = twins.mask_select([bits(leaf) for leaf in leaves], mask)
-    check_same(native.mask_select(leaves, mask), wanted, [leaf.dtype for leaf in leaves])
-
-
 @given(st.data(), st.lists(st.integers(0, 3), max_size=3), st.integers(1, 4))
 def test_stack(data: st.DataObject, batch: list[int], count: int) -> None:
     columns = data.draw(columns_of([batch] * count, DTYPES))
     dim = data.draw(st.integers(0, len(batch)))
     plain, dtypes = of_columns(columns)
-    check_same(native.stack(columns, dim), twins.stack(plain, dim), dtypes)
+    check_same(stack(columns, dim), [torch.stack(column, dim) for column in plain], dtypes)
 
 
 @given(st.data(), BATCH, st.lists(st.integers(0, 4), min_size=1, max_size=4))
@@ -177,14 +171,6 @@ def test_pad_stack(data: st.DataObject, batch: list[int], lengths: list[int]) ->
     check_same(native.pad_stack(columns, dim, 1), twins.pad_stack(columns, dim, 1), dtypes)
 
 
-@given(st.data(), BATCH)
-def test_pad(data: st.DataObject, batch: list[int]) -> None:
-    leaves = data.draw(st.lists(leaf_of(batch, PADDED), max_size=3))
-    dims = data.draw(st.integers(1, len(batch)))
-    pads = data.draw(st.lists(st.integers(0, 2), min_size=2 * dims, max_size=2 * dims))
-    check_same(native.pad(leaves, pads, 1.0), twins.pad(leaves, pads, 1.0), [leaf.dtype for leaf in leaves])
-
-
 def test_dicts() -> None:
     dicts = [{"a": filled([2, 3], torch.int32) + i, "b": filled([2], torch.int32)} for i in range(5)]
     for native_way, twin in ((native.stack_dicts, twins.stack_dicts), (native.cat_dicts, twins.cat_dicts)):
@@ -194,19 +180,16 @@ def test_dicts() -> None:
 
 def test_what_torch_refuses_is_left_to_torch() -> None:
     a, b = torch.zeros(2, 3), torch.zeros(2, 4)
-    for join in (native.stack, native.cat, lambda columns, dim: native.pad_stack(columns, dim, 0)):
+    for join in (native.cat, lambda columns, dim: native.pad_stack(columns, dim, 0)):
         assert join([[a, b]], 0) is None
         assert join([[a, a.double()]], 0) is None
         assert join([[]], 0) is None
         assert join([[a]], 3) is None
     assert native.cat([[a, torch.zeros(0)]], 0) is None
+    assert native.stack_dicts([{"a": a}, {"a": b}], ["a"], 0) is None
+    assert native.stack_dicts([{"a": a}, {"a": a.double()}], ["a"], 0) is None
+    assert native.stack_dicts([{"a": a}], ["a"], 4) is None
     assert native.gather([torch.tensor(1.0)], torch.tensor([0]), 0) is None
-    assert native.mask_select([torch.zeros(3)], torch.ones(3, 2, dtype=torch.bool)) is None
-    assert native.mask_select([torch.zeros(3)], torch.ones(2, dtype=torch.bool)) is None
-    assert native.mask_select([torch.zeros(3)], torch.tensor(True)) is None
-    assert native.pad([torch.zeros(3)], [1, 1, 1, 1], 0) is None
-    assert native.pad([torch.zeros(3)], [0, -1], 0) is None
-    assert native.pad([torch.zeros(3)], [1], 0) is None
 
 
 def taken(leaf: Any) -> set[bool]:
@@ -214,10 +197,8 @@ def taken(leaf: Any) -> set[bool]:
     index, mask = torch.tensor([1, 0]), torch.tensor([True, False, True])
     ways: list[Callable[[], Any]] = [
         lambda: native.gather([leaf], index, 0),
-        lambda: native.mask_select([leaf], mask),
-        lambda: native.stack([[leaf, leaf]], 0),
+        lambda: stack([[leaf, leaf]], 0),
         lambda: native.cat([[leaf, leaf]], 0),
-        lambda: native.pad([leaf], [1, 0], 0),
         lambda: native.pad_stack([[leaf, leaf]], 0, 0),
     ]
     return {way() is not None for way in ways}
@@ -233,12 +214,12 @@ def test_gradient() -> None:
             assert taken(wants) == {True}
         assert taken(wants.detach()) == {True}
     assert taken(torch.nn.Parameter(torch.ones(3, 2), requires_grad=False)) == {True}
-    assert native.stack([[torch.ones(3), torch.ones(3, requires_grad=True)]], 0) is None
+    assert stack([[torch.ones(3), torch.ones(3, requires_grad=True)]], 0) is None
 
 
 def test_inference_mode_makes_inference_tensors() -> None:
     with torch.inference_mode():
-        made = native.stack([[torch.ones(3)] * 2], 0)
+        made = stack([[torch.ones(3)] * 2], 0)
     assert made is not None
     assert made[0].is_inference()
 
@@ -271,8 +252,8 @@ def test_lazy_bits() -> None:
     assert taken(z.conj().imag.resolve_neg()) == {True}
     single = z[1:2].conj().imag.reshape(1, 1)
     assert single.is_neg()
-    assert native.stack([[single]], 0) is None
-    assert native.stack([[torch.ones(1, 1), single]], 0) is None
+    assert stack([[single]], 0) is None
+    assert stack([[torch.ones(1, 1), single]], 0) is None
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -334,7 +315,7 @@ def test_modes() -> None:
     for mode in modes:
         with mode:
             assert native.gather([leaf], index, 0) is None
-            assert native.stack([[leaf, leaf]], 0) is None
+            assert stack([[leaf, leaf]], 0) is None
             assert not native.is_plain([leaf])
     with FakeTensorMode():
         fake = torch.ones(3)
@@ -352,7 +333,7 @@ def test_is_plain() -> None:
 def test_results_are_ordinary_tensors() -> None:
     """Of their own storage, which can grow, be shared and be pickled."""
     source = torch.ones(3, 2)
-    for made in (native.gather([source] * 2, torch.tensor([0, 1]), 0), native.stack([[source]] * 2, 0)):
+    for made in (native.gather([source] * 2, torch.tensor([0, 1]), 0), stack([[source]] * 2, 0)):
         assert made is not None
         first, second = made
         assert first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr()
@@ -412,33 +393,28 @@ def test_fork() -> None:
 def test_compile() -> None:
     import torch._dynamo
 
-    def work(a: Tensor, b: Tensor, index: Tensor, mask: Tensor) -> list[Tensor]:
+    def work(a: Tensor, b: Tensor, index: Tensor) -> list[Tensor]:
         assert not native.is_plain([a])
         return [
             *native.gather([a, b], index, 0),
-            *native.mask_select([a], mask),
-            *native.stack([[a, b], [b, a]], 1),
+            *stack([[a, b], [b, a]], 1),
             *native.cat([[a, b]], 0),
             *native.stack_dicts([{"k": a}, {"k": b}], ["k"], 0),
             *native.cat_dicts([{"k": a}, {"k": b}], ["k"], 0),
-            *native.pad([a], [1, 2], 0.0),
             *native.pad_stack([[a, b[:1]]], 0, 3.0),
         ]
 
     a, b = torch.randn(3, 4), torch.randn(3, 4)
-    index, mask = torch.tensor([2, -3]), torch.tensor([True, False, True])
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        found = torch.compile(work, fullgraph=True, backend="eager")(a, b, index, mask)
+    index = torch.tensor([2, -3])
+    found = torch.compile(work, fullgraph=True, backend="eager")(a, b, index)
     wanted = [
         a[index],
         b[index],
-        a[mask],
         torch.stack([a, b], 1),
         torch.stack([b, a], 1),
         torch.cat([a, b]),
         torch.stack([a, b]),
         torch.cat([a, b]),
-        torch.cat([torch.zeros(1, 4), a, torch.zeros(2, 4)]),
         torch.stack([a, torch.cat([b[:1], torch.full((2, 4), 3.0)])]),
     ]
     for x, y in zip(found, wanted, strict=True):

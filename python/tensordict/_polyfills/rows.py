@@ -20,16 +20,6 @@ def gather(leaves: list[Tensor], index: Tensor, dim: int) -> list[Tensor]:
     return [leaf[where] for leaf in leaves]
 
 
-def mask_select(leaves: list[Tensor], mask: Tensor) -> list[Tensor]:
-    """The rows of the leading dimensions of each leaf where the boolean mask holds, in order."""
-    return [leaf[mask] for leaf in leaves]
-
-
-def stack(columns: list[list[Tensor]], dim: int) -> list[Tensor]:
-    """`torch.stack` of each column; a column holds the same leaf of each input."""
-    return [torch.stack(column, dim) for column in columns]
-
-
 def stack_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list[Tensor] | None:
     """`torch.stack` of what the dicts hold at each of the keys."""
     if any([is_unbatched(dicts[0][key]) for key in keys]):
@@ -47,13 +37,6 @@ def cat_dicts(dicts: list[dict[str, Tensor]], keys: list[str], dim: int) -> list
     if any([is_unbatched(dicts[0][key]) for key in keys]):
         return None
     return [torch.cat([entries[key] for entries in dicts], dim) for key in keys]
-
-
-def pad(leaves: list[Tensor], pad_size: list[int], value: float) -> list[Tensor]:
-    """Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`."""
-    pairs = [pad_size[at : at + 2] for at in range(0, len(pad_size), 2)]
-    backwards = [size for pair in reversed(pairs) for size in pair]
-    return [torch.nn.functional.pad(leaf, [0] * (2 * (leaf.ndim - len(pairs))) + backwards, value=value) for leaf in leaves]
 
 
 def _filled(leaf: Tensor, dim: int, size: int, value: float, left: bool) -> Tensor:
@@ -98,10 +81,7 @@ TWINS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (native.cat_dicts, cat_dicts),
     (native.gather, gather),
     (native.is_plain, is_plain),
-    (native.mask_select, mask_select),
-    (native.pad, pad),
     (native.pad_stack, pad_stack),
     (native.pad_stack_dicts, pad_stack_dicts),
-    (native.stack, stack),
     (native.stack_dicts, stack_dicts),
 ]

@@ -20,66 +20,42 @@ use tensordict_core::schema::DType;
 use tensordict_core::tree::{Node, Tree};
 use tensordict_core::{Error, Result};
 
-/// Does to the numbers of a leaf, whatever their type, what `$body` does to those of the type `$number`.
-macro_rules! by_type {
-    ($dtype:expr, $number:ident, $body:expr, $other:expr) => {
-        match $dtype {
-            DType::F32 => by_type!(@ f32, $number, $body),
-            DType::F64 => by_type!(@ f64, $number, $body),
-            DType::I8 => by_type!(@ i8, $number, $body),
-            DType::I16 => by_type!(@ i16, $number, $body),
-            DType::I32 => by_type!(@ i32, $number, $body),
-            DType::I64 => by_type!(@ i64, $number, $body),
-            DType::U8 => by_type!(@ u8, $number, $body),
-            _ => $other,
-        }
+/// The sum of the numbers of `size` bytes, and the bytes of twice each of them.
+fn numbers(bytes: &[u8], size: usize, read: impl Fn(&[u8]) -> Option<(f64, Vec<u8>)>) -> (f64, Vec<u8>) {
+    let found = bytes.chunks_exact(size).filter_map(read);
+    found.fold(
+        (0.0, Vec::with_capacity(bytes.len())),
+        |(sum, mut all), (number, twice)| {
+            all.extend(twice);
+            (sum + number, all)
+        },
+    )
+}
+
+/// [`numbers`] of a type, each as a float by `$float` and twice by `$twice`.
+macro_rules! numbers_of {
+    ($type:ty, $bytes:expr, $float:expr, $twice:expr) => {
+        numbers($bytes, size_of::<$type>(), |chunk| {
+            let number = <$type>::from_ne_bytes(chunk.try_into().ok()?);
+            Some(($float(number), $twice(number).to_ne_bytes().to_vec()))
+        })
     };
-    (@ $type:ty, $number:ident, $body:expr) => {{
-        type $number = $type;
-        $body
-    }};
 }
 
-/// The bytes of a leaf; none where it has no elements.
-fn bytes(leaf: &Leaf) -> Vec<u8> {
-    leaf.map.as_ref().map_or_else(Vec::new, Map::to_vec)
-}
-
-/// The sum of a leaf, or none where its type is no number here.
+/// The sum of a leaf, and the bytes of twice each number; of a type that is no number here no sum, and the bytes as they are.
 #[allow(clippy::cast_precision_loss, reason = "a sum that is shown")]
-fn sum(leaf: &Leaf) -> Option<f64> {
-    by_type!(
-        leaf.schema.dtype,
-        Number,
-        Some(
-            bytes(leaf)
-                .as_chunks()
-                .0
-                .iter()
-                .map(|chunk| Number::from_ne_bytes(*chunk) as f64)
-                .sum::<f64>()
-                + 0.0
-        ),
-        None
-    )
-}
-
-/// The bytes of twice each number; those of a type that is no number here as they are.
-fn doubled(leaf: &Leaf) -> Vec<u8> {
-    by_type!(
-        leaf.schema.dtype,
-        Number,
-        bytes(leaf)
-            .as_chunks()
-            .0
-            .iter()
-            .flat_map(|chunk| {
-                let number = Number::from_ne_bytes(*chunk);
-                (number + number).to_ne_bytes()
-            })
-            .collect(),
-        bytes(leaf)
-    )
+fn sum_and_twice(leaf: &Leaf) -> (Option<f64>, Vec<u8>) {
+    let bytes = leaf.map.as_ref().map_or_else(Vec::new, Map::to_vec);
+    let (sum, twice) = match leaf.schema.dtype {
+        DType::F32 => numbers_of!(f32, &bytes, f64::from, |number: f32| number + number),
+        DType::F64 => numbers_of!(f64, &bytes, f64::from, |number: f64| number + number),
+        DType::I32 => numbers_of!(i32, &bytes, f64::from, |number: i32| number.wrapping_mul(2)),
+        DType::I64 => numbers_of!(i64, &bytes, |number| number as f64, |number: i64| number
+            .wrapping_mul(2)),
+        DType::U8 => numbers_of!(u8, &bytes, f64::from, |number: u8| number.wrapping_mul(2)),
+        _ => return (None, bytes),
+    };
+    (Some(sum), twice)
 }
 
 fn dense<'a>(path: &KeyPath, field: &'a Field) -> Result<&'a Leaf> {
@@ -103,7 +79,9 @@ fn show(tree: &Tree<Field, Level>, above: &KeyPath) -> Result<()> {
         match node {
             Node::Leaf(field) => {
                 let leaf = dense(&path, field)?;
-                let sum = sum(leaf).map_or_else(|| "-".to_owned(), |sum| sum.to_string());
+                let sum = sum_and_twice(leaf)
+                    .0
+                    .map_or_else(|| "-".to_owned(), |sum| sum.to_string());
                 println!(
                     "{path} {} {:?} sum={sum}",
                     leaf.schema.dtype.name(),
@@ -124,7 +102,7 @@ pub(crate) fn run(folder: &Path, out: Option<&Path>) -> Result<()> {
     };
     let twice = tree.map(&mut batch_size, &mut |path, field| {
         let leaf = dense(path, field)?;
-        Ok((leaf.schema.clone(), doubled(leaf)))
+        Ok((leaf.schema.clone(), sum_and_twice(leaf).1))
     })?;
     let tensors = twice.map(&mut Vec::clone, &mut |_, (schema, bytes)| {
         Ok(Tensor {

@@ -10,6 +10,7 @@
 mod program;
 
 use tensordict_core::file::{SaveOptions, SavePlan, Stayed, Tensor, save};
+use tensordict_core::memmap::Map;
 use tensordict_core::metadata::Naming;
 use tensordict_core::reader::{Field, ReadOptions, read};
 use tensordict_core::schema::{DType, LeafSchema};
@@ -64,7 +65,7 @@ fn numbers_are_doubled_and_the_tree_is_the_same() {
             let Field::Dense(leaf) = field else {
                 panic!("{path} is ragged")
             };
-            let bytes = leaf.map.as_ref().map(|map| map.to_vec());
+            let bytes = leaf.map.as_ref().map(Map::to_vec);
             (
                 path.to_string(),
                 leaf.schema.dtype,

@@ -48,10 +48,7 @@ fn raise_as(error: &Error, text: String) -> PyErr {
             );
             system(source.raw_os_error(), text, path)
         }
-        Error::FlattenCollision { .. }
-        | Error::KeyCollision { .. }
-        | Error::MissingKey { .. }
-        | Error::NoPart { .. } => PyKeyError::new_err(text),
+        Error::KeyCollision { .. } | Error::NoPart { .. } => PyKeyError::new_err(text),
         // That what was saved counts all the same is in the text.
         Error::Key { source, .. } | Error::Unfinished { source, .. } => raise_as(source, text),
         Error::Damaged { .. }
@@ -69,9 +66,7 @@ fn raise_as(error: &Error, text: String) -> PyErr {
         Error::NoMetadata { path } => system(Some(NO_ENTRY), text, path),
         Error::NoMemory { .. } => PyMemoryError::new_err(text),
         Error::TooLarge { .. } => PyOverflowError::new_err(text),
-        Error::EmptyKey
-        | Error::EmptySeparator
-        | Error::FileCollision { .. }
+        Error::FileCollision { .. }
         | Error::NoParts
         | Error::UnknownDType { .. }
         | Error::UnsafeName { .. } => PyValueError::new_err(text),

@@ -37,9 +37,7 @@ mod _core {
     #[pymodule_export]
     use crate::memmap::{Descriptor, PyMap, map_anonymous, map_create, map_descriptor, map_filled, map_open};
     #[pymodule_export]
-    use crate::rows::{
-        cat, cat_dicts, gather, is_plain, mask_select, pad, pad_stack, pad_stack_dicts, stack, stack_dicts,
-    };
+    use crate::rows::{cat, cat_dicts, gather, is_plain, pad_stack, pad_stack_dicts, stack_dicts};
     #[pymodule_export]
     use crate::schedule::{partition_greedy, partition_kk, prepare, runs_under};
     #[pymodule_export]

@@ -124,105 +124,6 @@ pub(crate) fn gather<'py>(
     carry_out(&session, &grip, &leaves, &seen, outputs, make)
 }
 
-/// `leaf[mask]` for each leaf: the rows of the leading dimensions where the boolean mask holds, in order.
-#[pyfunction]
-pub(crate) fn mask_select<'py>(
-    py: Python<'py>,
-    leaves: &Bound<'py, PyList>,
-    mask: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyList>>> {
-    let Some(session) = Session::open(py)? else {
-        return Ok(None);
-    };
-    let leaves = hold(leaves);
-    let (Some(flags), Some(seen)) = (session.seen(mask)?, AllSeen::of(&session, &leaves)?) else {
-        return Ok(None);
-    };
-    let dims = flags.layout().shape().len();
-    let fits = |seen: &Seen| seen.layout().shape().get(..dims) == Some(flags.layout().shape());
-    if !flags.code().is_bool() || dims == 0 || !seen.iter().all(fits) {
-        return Ok(None);
-    }
-    let Some(bytes) = session.bytes_of(mask, &flags) else {
-        return Ok(None);
-    };
-    let made = Source::new(bytes, *flags.layout()).and_then(|flags| Positions::from_mask(&flags));
-    let positions = made.map_err(|error| raise(&error))?;
-    let mut maker = session.maker();
-    let mut outputs = Vec::with_capacity(leaves.len());
-    for (leaf, seen) in leaves.iter().zip(seen.iter()) {
-        let Some(shape) = shape_of(&[], &[positions.len()], &seen.layout().shape()[dims..]) else {
-            return Ok(None);
-        };
-        outputs.push(maker.empty(shape, seen.code(), leaf)?);
-    }
-    let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
-    let select = |_, source: &_| Gather::leading(source, dims, &positions);
-    carry_out(&session, &grip, &leaves, &seen, outputs, select)
-}
-
-/// Each leaf with `pad_size[2 * d]` rows of `value` before and `pad_size[2 * d + 1]` after its own in dimension `d`.
-#[pyfunction]
-pub(crate) fn pad<'py>(
-    py: Python<'py>,
-    leaves: &Bound<'py, PyList>,
-    pad_size: &Bound<'py, PyList>,
-    value: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyList>>> {
-    let Some(session) = Session::open(py)? else {
-        return Ok(None);
-    };
-    let leaves = hold(leaves);
-    let Some(seen) = AllSeen::of(&session, &leaves)? else {
-        return Ok(None);
-    };
-    let Some(pads) = pairs(&pad_size.extract::<Vec<i64>>()?) else {
-        return Ok(None);
-    };
-    let dims = pads.len();
-    let mut maker = session.maker();
-    let (mut positions, mut values, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
-    for (leaf, seen) in leaves.iter().zip(seen.iter()) {
-        let shape = seen.layout().shape();
-        let Some(own) = shape.get(..dims) else {
-            return Ok(None);
-        };
-        let Some(item) = maker.item(value, leaf)? else {
-            return Ok(None);
-        };
-        values.push(item);
-        let wide = own
-            .iter()
-            .zip(&pads)
-            .map(|(size, (a, b))| size.checked_add(*a)?.checked_add(*b));
-        let Some(wide) = wide.collect::<Option<Vec<usize>>>() else {
-            return Ok(None);
-        };
-        let Some(shape) = shape_of(&wide, &[], &shape[dims..]) else {
-            return Ok(None);
-        };
-        outputs.push(maker.empty(shape, seen.code(), leaf)?);
-        match Positions::padded(own, &pads) {
-            Err(Error::NoMemory { .. } | Error::RowsTooLarge { .. }) => return Ok(None),
-            made => positions.push(made.map_err(|error| raise(&error))?),
-        }
-    }
-    let grip = session.grip(bytes_of(&outputs), Worth::KEPT, leaves.iter())?;
-    let make = |number: usize, source: &_| Gather::padded(source, dims, &positions[number], &values[number]);
-    carry_out(&session, &grip, &leaves, &seen, outputs, make)
-}
-
-/// Pairs of sizes; `None` for an odd number of them, or a negative one, which crops.
-fn pairs(pad_size: &[i64]) -> Option<Vec<(usize, usize)>> {
-    if pad_size.len() % 2 != 0 {
-        return None;
-    }
-    pad_size
-        .chunks_exact(2)
-        .map(|pair| Some((usize::try_from(pair[0]).ok()?, usize::try_from(pair[1]).ok()?)))
-        .collect()
-}
-
 /// What leaves are joined to.
 #[derive(Clone, Copy)]
 enum Way<'a, 'py> {
@@ -636,16 +537,6 @@ fn joined_again<'py>(
         }
         Ok(Some(jobs))
     })
-}
-
-/// `torch.stack(column, dim)` for each column. Columns hold the same leaf of each input.
-#[pyfunction]
-pub(crate) fn stack<'py>(
-    py: Python<'py>,
-    columns: &Bound<'py, PyList>,
-    dim: usize,
-) -> PyResult<Option<Bound<'py, PyList>>> {
-    joined(py, &Held::Columns(hold_columns(columns)?), Way::Stack(dim))
 }
 
 /// `torch.cat(column, dim)` for each column. Columns hold the same leaf of each input.

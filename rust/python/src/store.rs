@@ -182,7 +182,7 @@ impl Level {
 
     /// What is to be written, as the reader of it understands it.
     fn checked(&self, text: &str) -> PyResult<Metadata> {
-        metadata(text).map_err(|error| raise(&error.at_key(&[&self.key])))
+        metadata(text).map_err(|error| raise(&error.at_key(&self.key.as_str().into())))
     }
 }
 

@@ -83,11 +83,6 @@ impl Code {
     fn is_discrete(self) -> bool {
         matches!(self.kind, SIGNED | UNSIGNED | BOOL)
     }
-
-    /// Whether this is `torch.bool`.
-    pub(crate) fn is_bool(self) -> bool {
-        self.kind == BOOL
-    }
 }
 
 /// `DLTensor` of dlpack.h.
