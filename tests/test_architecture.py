@@ -25,7 +25,14 @@ PACKAGE = ROOT / "python" / "tensordict"
 
 MOST_LINES = 800
 MOST_FUNCTION_LINES = 40
-MOST_WAIST_METHODS = 15
+# Of the methods of the waist: those that every container writes, and all that one may write.
+MOST_ABSTRACT = 15
+MOST_WAIST_METHODS = 25
+# Lines outside of the folders of containers that ask whether one is a stack or holds objects.
+MOST_QUESTIONS = 30
+
+# Where the containers are. Their files know their own kinds; all others go by the waist.
+CONTAINERS = ("_lazy/", "_nontensor/", "_tensorclass/", "_views/", "_module/", "_td.py", "typedtensordict.py")
 
 # From the bottom up. A name is a module of `tensordict`, or a folder, in which a file may have a layer of its own; one that is
 # not listed is a facade: it may import everything, and no module of a layer may import it.
@@ -347,19 +354,96 @@ def test_sources_are_found() -> None:
 # The waist.
 
 
-def waist() -> list[str]:
-    """The abstract methods that a container has to write."""
-    found = set()
-    for source in sources(PACKAGE, ".py"):
-        if source.path == "base.py" or source.path.startswith("_ops/"):
-            for function in functions(source.tree):
-                if any("abstract" in ast.unparse(decorator) for decorator in function.decorator_list):
-                    found.add(function.name)
-    return sorted(found)
+WAIST = "_ops/waist.py"
+
+
+def methods(class_: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """The private methods that a class body defines; not those for type checkers alone."""
+    for node in class_.body:
+        if isinstance(node, ast.FunctionDef) and re.fullmatch(r"_[a-z]\w*", node.name):
+            yield node
+
+
+def classes(source: Source) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))
+
+
+def marked(function: ast.FunctionDef, *words: str) -> bool:
+    """Whether a decorator of the function has one of the words in it."""
+    return any(word in ast.unparse(decorator) for decorator in function.decorator_list for word in words)
+
+
+def declared() -> ast.ClassDef:
+    """The class that declares the waist."""
+    (found,) = classes(Source(WAIST, (PACKAGE / WAIST).read_text()))
+    return found
+
+
+def waist() -> tuple[list[str], list[str]]:
+    """The methods that a container has to write, and those that it may write."""
+    found = list(methods(declared()))
+    must = [method.name for method in found if marked(method, "abstractmethod")]
+    return must, [method.name for method in found if not marked(method, "abstract", "final", "property")]
+
+
+def state() -> set[str]:
+    """The attributes and properties that the waist declares beside its methods, and what is made of them all."""
+    found = {node.name for node in ast.walk(declared()) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(declared()):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def undeclared() -> Iterator[str]:
+    """The private methods of containers that modules below these call, and the waist does not declare."""
+    package = sources(PACKAGE, ".py")
+    known = {*waist()[0], *waist()[1], *state()}
+    written: dict[str, set[str]] = {}
+    for source in package:
+        for class_ in classes(source) if source.path.startswith(CONTAINERS) else ():
+            for method in methods(class_):
+                written.setdefault(method.name, set()).add(class_.name)
+    shared = {name for name, owners in written.items() if len(owners) > 1} - known
+    for source in package:
+        if layer_of(source.module) >= LAYER_OF["base"] or source.path.startswith(CONTAINERS):
+            continue
+        own = {method.name for class_ in classes(source) for method in methods(class_)}
+        for node in ast.walk(source.tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in shared - own
+                and not ast.unparse(node.value).lstrip("_")[0].isupper()
+            ):
+                yield f"{source.path}, line {node.lineno}: {node.attr} of {sorted(written[node.attr])}"
+
+
+def questions() -> list[str]:
+    """The lines that ask whether a container is a stack, or holds objects, outside of the folders of containers."""
+    names = r"\._(stacked|is_non_tensor)\b|\bis_non_tensor\(|[(,] *is_non_tensor\b"
+    asked = re.compile(names + r"|isinstance\(.*\b(LazyStacked|NonTensor)")
+    return [
+        f"{source.path}: {line.strip()}"
+        for source in sources(PACKAGE, ".py")
+        if not source.path.startswith(CONTAINERS)
+        for line in source.text.splitlines()
+        if asked.search(line) and not re.match(r"\s*(def|class|from|import|>>>|#)", line)
+    ]
 
 
 def test_waist_is_narrow() -> None:
-    assert 0 < len(waist()) <= MOST_WAIST_METHODS, waist()
+    must, may = waist()
+    assert 0 < len(must) <= MOST_ABSTRACT, must
+    assert len(must) + len(may) <= MOST_WAIST_METHODS, (must, may)
+
+
+def test_waist_is_whole() -> None:
+    assert list(undeclared()) == []
+
+
+def test_kinds_are_not_asked_for() -> None:
+    found = questions()
+    assert 0 < len(found) <= MOST_QUESTIONS, found
 
 
 def test_import_does_not_load_dynamo() -> None:
@@ -454,7 +538,10 @@ def main() -> None:
     for folder, number in sorted(lines.items()):
         print(f"{folder:32} {number:6,}")
     print(f"{'total':32} {lines.total():6,}\n")
-    print(f"waist, {len(waist())} methods (at most {MOST_WAIST_METHODS}):", ", ".join(waist()))
+    must, may = waist()
+    print(f"waist, {len(must)} methods that a container writes (at most {MOST_ABSTRACT}):", ", ".join(must))
+    print(f"{len(may)} that it may write (at most {MOST_WAIST_METHODS} together):", ", ".join(may))
+    print(f"{len(questions())} lines ask for a kind (at most {MOST_QUESTIONS})")
 
 
 if __name__ == "__main__":

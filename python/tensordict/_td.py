@@ -170,9 +170,6 @@ class TensorDict(TensorDictBase):
     ) -> TensorDict:
         return TensorDict._new(fields, batch_size, device, names, False, type(self))
 
-    def _entries(self) -> dict[str, Any]:
-        return self._tensordict.copy()
-
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict.copy()
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from tensordict._convert.functions import from_dict, fromkeys
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.settings import LAZY_LEGACY
+from tensordict._kernel.shapes import wrap
 from tensordict._lazy.functions import dense_stack_tds, lazy_stack, maybe_dense_stack
 from tensordict._ops.join import cat_tensordicts, stack_tensordicts
 from tensordict._td import TensorDict
@@ -107,10 +108,11 @@ def _rows(tensordict: Any, key: Key, dim: int, missing: str, what: str = "an inp
     values = tensordict.get(key, None)
     if not isinstance(values, Tensor):
         raise KeyError(missing)
-    dims = tensordict.batch_dims
-    if not -dims <= dim < dims:
-        raise ValueError(f"The specified dimension '{dim}' is invalid for {what} with batch size '{tensordict.batch_size}'.")
-    return values.movedim(dim % dims, 0).flatten(1) if values.ndim > 1 else values
+    size = tensordict.batch_size
+    at = wrap(
+        dim, len(size), lambda: ValueError(f"The specified dimension '{dim}' is invalid for {what} with batch size '{size}'.")
+    )
+    return values.movedim(at, 0).flatten(1) if values.ndim > 1 else values
 
 
 def isin(input: Any, reference: Any, key: Key, dim: int = 0) -> Tensor:

@@ -40,7 +40,8 @@ def test_folder_program(tmp_path: Path) -> None:
         '"none" torch.float32 [3, 0] sum=0',
     ]
     twice = TensorDict.load_memmap(tmp_path / "to")
-    assert twice.batch_size == td.batch_size and twice["n", "m"].batch_size == (3, 2)
+    assert twice.batch_size == td.batch_size
+    assert twice["n", "m"].batch_size == (3, 2)
     assert list(twice.keys(True, True)) == list(td.keys(True, True))
     for key in ("a", ("n", "b"), ("n", "m", "c")):
         assert torch.equal(twice[key], 2 * td[key]), key

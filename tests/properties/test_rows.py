@@ -194,7 +194,7 @@ def test_what_torch_refuses_is_left_to_torch() -> None:
 
 def taken(leaf: Any) -> set[bool]:
     """Whether the functions take this leaf of three rows: one answer if they agree."""
-    index, mask = torch.tensor([1, 0]), torch.tensor([True, False, True])
+    index = torch.tensor([1, 0])
     ways: list[Callable[[], Any]] = [
         lambda: native.gather([leaf], index, 0),
         lambda: stack([[leaf, leaf]], 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Size, Tensor
@@ -43,6 +43,19 @@ def expand_as_right(tensor: Tensor, dest: Tensor) -> Tensor:
     if not broadcasts_to(tensor.shape, dest.shape[: tensor.ndim]):
         raise RuntimeError(f"tensor shape is incompatible with dest shape, got: tensor.shape={tensor.shape}, dest={dest.shape}")
     return expand_right(tensor, dest.shape)
+
+
+def wrap(dim: int, dims: int, refusal: Callable[[], Exception] | None = None) -> int:
+    """A batch dimension counted from the front: the one place where that is checked.
+
+    Args:
+        dim: the dimension; counted from behind if negative.
+        dims: how many there are.
+        refusal: makes the error where there is no such dimension, an `IndexError` if not given.
+    """
+    if -dims <= dim < dims:
+        return dim % dims
+    raise IndexError(f"Incompatible dim {dim} for tensordict with {dims} batch dimensions.") if refusal is None else refusal()
 
 
 def expand_right(tensor: Tensor, shape: Sequence[int]) -> Tensor:

@@ -55,6 +55,11 @@ class _Entries(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._node._shared_keys())
 
+    def copy(self) -> dict[str, Any]:
+        """A dict of the entries of this moment."""
+        now = self._node._snapshot()
+        return {key: now._get_str(key) for key in now._shared_keys()}
+
     def __contains__(self, key: object) -> bool:
         members = self._node.tensordicts
         return bool(members) and all([key in member._fields() for member in members])
@@ -276,10 +281,6 @@ class LazyStackedTensorDict(TensorDictBase):
             members = [member._rebuild({}, member.batch_size, device, member._names) for member in self.tensordicts.copy()]
             return LazyStackedTensorDict._of(members, self.stack_dim, self._td_dim_name)
         return TensorDict._new(fields, batch_size, device, names)
-
-    def _entries(self) -> dict[str, Any]:
-        now = self._snapshot()
-        return {key: now._get_str(key) for key in now._shared_keys()}
 
     def _pieces(self) -> dict[Any, Any]:
         return dict(enumerate(self.tensordicts.copy()))
@@ -589,9 +590,6 @@ class LazyStackedTensorDict(TensorDictBase):
     def is_contiguous(self) -> bool:
         """Whether all leaves are contiguous: not before they are stacked."""
         return False
-
-    def _solid(self) -> Any:
-        return self._dense(True)
 
     def _dense(self, must: bool = False) -> Any:
         """The members stacked into tensors; None, or with `must` an error, where they are unlike."""

@@ -236,7 +236,10 @@ class NonTensorDataBase(TensorClass):
                 "Call maybe_to_stack() to get a NonTensorStack, which holds a value for each element."
             )
 
-    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False) -> Any:
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
+        if check:
+            size = self.batch_size
+            return self._check_objects(value, size if index is None else index.shape(size), index is not None)
         if index is not None and self.batch_size and not self._has(value):
             stack = self.maybe_to_stack()
             stack._assign(index, value)
@@ -388,8 +391,9 @@ class NonTensorDataBase(TensorClass):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(data={self._data}, batch_size={self.batch_size}, device={self.device})"
 
-    def _repr_leaf(self, parent: Any) -> str | None:
-        return type(self._data).__name__
+    @property
+    def _words(self) -> tuple[str, str]:
+        return (type(self._data).__name__,) * 2
 
 
 def _start(holder: Any, data: Any, inner: Any, metadata: Any) -> Any:

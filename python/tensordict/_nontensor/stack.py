@@ -252,8 +252,10 @@ class NonTensorStack(LazyStackedTensorDict):
 
         return put_back
 
-    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False) -> Any:
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
         size = self.batch_size
+        if check:
+            return self._check_objects(value, size if index is None else index.shape(size), index is not None)
         if index is not None:
             self._put_rows(index, value)
         elif -1 in size:
@@ -345,9 +347,10 @@ class NonTensorStack(LazyStackedTensorDict):
             text = text[:50] + "..."
         return f"{type(self).__name__}(\n    {text},\n    batch_size={self.batch_size},\n    device={self.device})"
 
-    def _repr_leaf(self, parent: Any) -> str | None:
-        found = holders(self) if parent._stacked else ()
-        return type(found[0]._data if found else self).__name__
+    @property
+    def _words(self) -> tuple[str, str]:
+        found = holders(self)
+        return type(self).__name__, type(found[0]._data if found else self).__name__
 
 
 NonTensorStack.__module__ = "tensordict.tensorclass"

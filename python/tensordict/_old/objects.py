@@ -17,6 +17,7 @@ from torch.nn import Buffer as Buffer
 from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.native import key_file_name
 from tensordict._kernel.printoptions import get_printoptions
+from tensordict._kernel.shapes import wrap
 from tensordict._ops.repr import _long
 from tensordict._types import NestedKey, TensorCollection
 from tensordict.functional import stack
@@ -61,9 +62,8 @@ def _maybe_correct_neg_dim(dim: int, shape: Sequence[int] | None, ndim: int | No
         IndexError: there is no such dimension.
     """
     dims = len(shape) if shape is not None else ndim or 0
-    if not -dims <= dim < dims:
-        raise IndexError(f"Incompatible dim {dim} for tensordict with shape {shape if shape is not None else (dims,)}.")
-    return dim % dims
+    shown = shape if shape is not None else (dims,)
+    return wrap(dim, dims, lambda: IndexError(f"Incompatible dim {dim} for tensordict with shape {shown}."))
 
 
 def _td_fields(td: Any) -> str:

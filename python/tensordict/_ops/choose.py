@@ -10,13 +10,13 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.change import Change
-from tensordict._kernel.shapes import expand_as_right
+from tensordict._kernel.shapes import expand_as_right, wrap
 from tensordict._leaves.ragged import call
 from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.leafwise import relock
 from tensordict._ops.take import check_nodes_unlocked
-from tensordict._ops.trees import by_member, collect, is_own, map_leaves, refill, spread, transform
+from tensordict._ops.trees import by_member, collect, is_own, map_leaves, refill, spread, transform, wrote
 from tensordict._types import TensorCollection
 
 
@@ -52,13 +52,11 @@ class ChooseOps(IndexOps):
             if out is not None:
                 raise ValueError("out and inplace=True are mutually exclusive in gather()")
         dims = len(self.batch_size)
-        if not -dims <= dim < dims:
-            raise RuntimeError(f"Cannot gather tensordict with shape {self.batch_size} along dim {dim}.")
+        at = wrap(dim, dims, lambda: RuntimeError(f"Cannot gather tensordict with shape {self.batch_size} along dim {dim}."))
         if index.ndim != dims:
             raise NotImplementedError(
                 f"gather needs an index of {dims} dimensions, index.ndim == batch_dims; got the shape {index.shape}"
             )
-        at = dim % dims
 
         def leaf(value: Any) -> Any:
             wide = expand_as_right(index, value.new_empty(()).expand(index.shape + value.shape[dims:]))
@@ -114,7 +112,7 @@ class ChooseOps(IndexOps):
         wide = [expand_as_right(piece, leaf) for leaf, piece in pairs]
         for (leaf, _), chosen in zip(pairs, wide):
             _on(leaf, Tensor.masked_fill_, leaf, chosen, value)
-        self._wrote(tree, leaves)
+        wrote(tree, leaves)
         return self
 
     def masked_fill(self, mask: Tensor, value: Any) -> Self:

@@ -11,6 +11,7 @@ from torch import Size
 from tensordict._kernel import native
 from tensordict._kernel.change import Change, Outline
 from tensordict._kernel.registry import is_non_tensor
+from tensordict._kernel.shapes import wrap
 from tensordict._leaves import ragged
 from tensordict._leaves.unbatched import first_of, is_unbatched, moved
 from tensordict._ops.trees import Tree, collect, leaves_like, refill, solid
@@ -154,9 +155,8 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
             f"td[{place}].batch_size={sizes[place]} and td[0].batch_size={batch_size}"
         )
     dims = len(batch_size)
-    if not -dims - 1 <= dim <= dims:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-dims - 1}, {dims}], but got {dim})")
-    at = dim % (dims + 1)
+    refusal = f"Dimension out of range (expected to be in range of [{-dims - 1}, {dims}], but got {dim})"
+    at = wrap(dim, dims + 1, lambda: IndexError(refusal))
     stacked = Size((*batch_size[:at], len(items), *batch_size[at:]))
     change = Outline(dims, stacked, [*range(at), None, *range(at, dims)])
     result = _by_node(items, at, None, native.stack_dicts, change)
@@ -239,11 +239,8 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
     found = [item.batch_size for item in items]
     batch_size = found[0]
     dims = len(batch_size)
-    if not -dims <= dim < dims:
-        raise RuntimeError(
-            f"dim must be in the range 0 <= dim < len(batch_size), got dim={dim} and batch_size={list(batch_size)}"
-        )
-    at = dim % dims
+    refusal = "dim must be in the range 0 <= dim < len(batch_size)"
+    at = wrap(dim, dims, lambda: RuntimeError(f"{refusal}, got dim={dim} and batch_size={list(batch_size)}"))
     for place, size in enumerate(found):
         if size == batch_size:
             continue

@@ -16,7 +16,7 @@ import torch
 from tensordict._kernel.native import is_plain, regrouped
 from tensordict._leaves.ragged import each
 from tensordict._ops.operands import align, check_fitting, check_grown, check_stays, regrow, settled
-from tensordict._ops.trees import collect, map_pairs, refill
+from tensordict._ops.trees import collect, map_pairs, refill, wrote
 from tensordict._types import TensorCollection
 
 Function = Callable[..., Any]
@@ -119,7 +119,7 @@ def combine_(node: Any, one: Function, many: Function | None, *others: Any, **op
         leaves: list[Any] = []
         tree = collect(node, leaves)
         run_(leaves, one, many, others[0], **options)
-        node._wrote(tree, leaves)
+        wrote(tree, leaves)
         return node
     tree, leaves, others = settled(node, others)
     check_grown(node, tree)
@@ -127,5 +127,5 @@ def combine_(node: Any, one: Function, many: Function | None, *others: Any, **op
     check_stays(node, change)
     check_fitting(tree, leaves, columns)
     run_(leaves, one, many, *columns, **options)
-    node._wrote(tree, leaves)
+    wrote(tree, leaves)
     return node

@@ -15,7 +15,7 @@ from torch import Tensor
 from tensordict._kernel.registry import TORCH_FUNCTIONS
 from tensordict._ops.leafwise import combine, combine_, foreach_of, relock, run, run_
 from tensordict._ops.operands import with_default
-from tensordict._ops.trees import collect, map_leaves, refill
+from tensordict._ops.trees import collect, map_leaves, refill, wrote
 from tensordict._ops.waist import Waist
 from tensordict._types import TensorCollection
 
@@ -177,7 +177,7 @@ def unary_(name: str) -> Callable[[T], T]:
         leaves: list[Any] = []
         tree = collect(self, leaves)
         run_(leaves, function, foreach)
-        self._wrote(tree, leaves)
+        wrote(tree, leaves)
         return self
 
     _enter(name, "unary_", _in_torch(name))

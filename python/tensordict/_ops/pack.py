@@ -12,6 +12,7 @@ from torch import Size, Tensor
 from typing_extensions import Self
 
 from tensordict._kernel.keys import key_of, path_of
+from tensordict._kernel.shapes import wrap
 from tensordict._ops.access import descend
 from tensordict._ops.keys import KeyOps
 from tensordict._reexport import plain_tensordict
@@ -227,9 +228,7 @@ class PackOps(KeyOps):
             ValueError: the shapes of the leaves or `dim` are not those of `layout`.
         """
         dims, batch_size = len(self.batch_size), self.batch_size
-        if not -dims - 1 <= dim <= dims:
-            raise IndexError(f"dim {dim} is out of range for packing a tensordict with {dims} batch dimensions.")
-        at = dim if dim < 0 else dim - dims - 1
+        at = wrap(dim, dims + 1) - dims - 1
         nodes: list[tuple[Path, Any]] = []
         keys: list[Key] = []
         leaves: list[Tensor] = []

@@ -12,9 +12,10 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.numbering import known
 from tensordict._kernel.registry import is_branch
+from tensordict._kernel.shapes import wrap
 from tensordict._leaves.ragged import call, has_ragged
 from tensordict._ops.leafwise import relock
-from tensordict._ops.shape import ShapeOps, _scatter, sizes_of, wrap
+from tensordict._ops.shape import ShapeOps, _scatter, sizes_of
 from tensordict._ops.trees import copy_nodes, transform
 from tensordict._types import TensorCollection
 

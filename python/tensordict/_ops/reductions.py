@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.registry import is_branch
+from tensordict._kernel.shapes import wrap
 from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._ops.leafwise import foreach_of, relock, run
 from tensordict._ops.trees import leaves_of, map_batched, map_leaves, solid, transform
@@ -34,10 +35,7 @@ def batch_dim(node: Any, dim: Any) -> int:
     """
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"dim must be an integer, a tuple of integers or 'feature', got {dim!r} of type {type(dim).__name__}")
-    dims = len(node.batch_size)
-    if not -dims <= dim < dims:
-        raise IndexError(f"Incompatible dim {dim} for tensordict with batch dims {dims}.")
-    return int(dim % dims)
+    return int(wrap(dim, len(node.batch_size)))
 
 
 def batch_dims_of(node: Any, dim: Any) -> tuple[int, ...]:
@@ -254,12 +252,8 @@ def reduce_flag(node: Any, function: Callable[..., Tensor], whole: Callable[[Ite
     if dim is None:
         return whole(bool(function(leaf)) for leaf in leaves_of(node))
     dims = len(node.batch_size)
-    if not -dims <= dim < dims:
-        raise RuntimeError(
-            f"dim must be greater than or equal to -tensordict.batch_dims and smaller than tensordict.batch_dims, got {dim} "
-            f"with the batch size {node.batch_size}"
-        )
-    dim %= dims
+    refusal = "dim must be greater than or equal to -tensordict.batch_dims and smaller than tensordict.batch_dims"
+    dim = wrap(dim, dims, lambda: RuntimeError(f"{refusal}, got {dim} with the batch size {node.batch_size}"))
     return transform(node, reduced(node, (dim,), False, lambda leaf: function(leaf, dim)))
 
 

@@ -2,7 +2,7 @@
 
 A container describes itself by a few hooks of `ReprOps`; the functions below lay the description out. A container that
 prints otherwise overrides one hook: what its fields are (`_repr_fields`), the name before its fields (`_repr_label`),
-which attributes follow those that all have (`_repr_names`), the word for it inside another one (`_repr_leaf`), its long text
+which attributes follow those that all have (`_repr_names`), the word for it inside another one (`_words`), its long text
 (`_repr_long`). Reading a leaf never fails and, but for the option `plain`, never looks at its values.
 """
 
@@ -128,9 +128,9 @@ class ReprOps(Waist):
 
     def _repr_entry(self, parent: ReprOps, options: Options) -> Entry:
         """This container inside the compact form of another."""
-        word = self._repr_leaf(parent)
-        if word is not None:
-            return Entry.leaf(word)
+        if self._words is not None:
+            alone, in_stack = self._words
+            return Entry.leaf(in_stack if parent._repr_names else alone)
         head = self._repr_label(parent)
         beyond = self.batch_size[len(parent.batch_size) :]
         if beyond:
@@ -145,7 +145,7 @@ class ReprOps(Waist):
 
     def _repr_long(self, options: Options) -> str:
         """A line per field and attribute; those of a class with declared fields are at one level."""
-        if self._repr_leaf(self) is not None:
+        if self._words is not None:
             return repr(self)
         fields = [(str(key), _long(value, options)) for key, value in self._repr_fields()]
         ordered = _ordered(self, fields, options, str)

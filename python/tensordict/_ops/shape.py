@@ -17,6 +17,7 @@ from tensordict._kernel.index import parse
 from tensordict._kernel.native import regrouped
 from tensordict._kernel.numbering import known, no_one_size
 from tensordict._kernel.settings import LAZY_LEGACY
+from tensordict._kernel.shapes import wrap
 from tensordict._leaves.ragged import has_ragged, scattered
 from tensordict._leaves.unbatched import is_unbatched, moved
 from tensordict._ops.indexing import IndexOps
@@ -49,17 +50,6 @@ def complete(sizes: list[int], numel: int) -> Size:
     if holes or known != numel:
         raise RuntimeError(f"invalid shape {sizes} for a batch of {numel} elements")
     return Size(sizes)
-
-
-def wrap(dim: int, dims: int, what: str = "tensordict") -> int:
-    """`dim` counted from the front.
-
-    Raises:
-        IndexError: it is out of range.
-    """
-    if not -dims <= dim < dims:
-        raise IndexError(f"Incompatible dim {dim} for {what} with {dims} batch dimensions.")
-    return dim % dims
 
 
 def regroup(node: Any, sizes: Size, method: Callable[..., Tensor], origins: Sequence[int | None] | None = None) -> Any:
@@ -238,12 +228,8 @@ class ShapeOps(IndexOps):
             _check_options("unsqueeze", kwargs, ("dim",))
         dim: int = args[0] if args else kwargs["dim"]
         dims = len(self.batch_size)
-        if not -dims - 1 <= dim <= dims:
-            raise RuntimeError(
-                "unsqueezing is allowed for dims comprised between `-td.batch_dims - 1` and `td.batch_dims` only. Got "
-                f"dim={dim} with a batch size of {self.batch_size}."
-            )
-        at = dim % (dims + 1)
+        refusal = "unsqueezing is allowed for dims comprised between `-td.batch_dims - 1` and `td.batch_dims` only. Got"
+        at = wrap(dim, dims + 1, lambda: RuntimeError(f"{refusal} dim={dim} with a batch size of {self.batch_size}."))
         sizes = Size((*self.batch_size[:at], 1, *self.batch_size[at:]))
         origins = [*range(at), None, *range(at, dims)]
         change = Change(lambda leaf: leaf.unsqueeze(at), dims, sizes, origins)
@@ -300,11 +286,8 @@ class ShapeOps(IndexOps):
             ValueError: a dimension is out of range.
         """
         dims = len(self.batch_size)
-        if not (-dims <= dim0 < dims and -dims <= dim1 < dims):
-            raise ValueError(
-                f"The provided dimensions are incompatible with the tensordict batch-size: {dim0}, {dim1} of {dims}."
-            )
-        first, second = dim0 % dims, dim1 % dims
+        refusal = "The provided dimensions are incompatible with the tensordict batch-size"
+        first, second = (wrap(dim, dims, lambda: ValueError(f"{refusal}: {dim0}, {dim1} of {dims}.")) for dim in (dim0, dim1))
         if first == second:
             return self._same()
         order = list(range(dims))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
+from tensordict._kernel.shapes import wrap
 from tensordict._ops.trees import map_batched
 from tensordict._ops.waist import Waist
 
@@ -35,7 +36,5 @@ def along(node: Any, function: Callable[..., Any], dim: int, dtype: torch.dtype 
     """`function(leaf, dim, dtype)` of each leaf, with a batch dimension."""
     if not isinstance(dim, int):
         raise ValueError(f"dim must be an integer, got {dim!r} of type {type(dim).__name__}")
-    dims = len(node.batch_size)
-    if not -dims <= dim < dims:
-        raise IndexError(f"dim {dim} is no batch dimension of a tensordict with the batch size {tuple(node.batch_size)}")
-    return map_batched(node, lambda leaf: function(leaf, dim % dims, dtype))
+    at = wrap(dim, len(node.batch_size))
+    return map_batched(node, lambda leaf: function(leaf, at, dtype))

@@ -69,7 +69,16 @@ def has_own(node: Any) -> bool:
 
 def solid(node: Any) -> Any:
     """`node` itself, or if there is a stack in the tree, the tree with stacked leaves in its place."""
-    return node._solid()
+    if node._stacked:
+        return node.contiguous()
+    return node if has_own(node) else map_nodes(node, solid)
+
+
+def wrote(tree: Tree, leaves: list[Any]) -> None:
+    """To be called after all leaves of a tree were changed in place: some containers have given copies of theirs."""
+    node = tree[0]
+    if node._gives_copies:
+        node.update_(refill(tree, iter(leaves)))
 
 
 def spread(tree: Tree, value: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from typing_extensions import Self
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
 from tensordict._ops.take import take_entries
-from tensordict._ops.trees import Tree, divided, has_own, map_nodes, map_pieces, over_batch, solid, transform
+from tensordict._ops.trees import divided, map_pieces, over_batch, transform
 from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
 from tensordict._types import Names, Root, TensorCollection
@@ -43,6 +43,10 @@ class Waist(Root):
     _is_view = False
     # Whether they are some rows of those.
     _is_rows = False
+    # Whether leaves that are read may be copies, so that what is written into them is given to `update_` afterwards.
+    _gives_copies: Any = False
+    # The words for this container inside others, where it counts as one entry: in a tensordict, and in a stack.
+    _words: Any = None
 
     # The container that this one only gives a class to, which is saved in a folder below its own; None for all others.
     _wrapped: Any = None
@@ -71,6 +75,9 @@ class Waist(Root):
         device: torch.device | None
         is_locked: bool
 
+        # A container like one that is around another, around a third.
+        _wrap: Any
+
         # What mixins call of one another.
         stack_dim: Any
         tensordicts: Any
@@ -95,7 +102,7 @@ class Waist(Root):
 
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
-        """The entries of the first level, by name. Not to be written to."""
+        """The entries of the first level, by name: a dict, or a mapping with its `copy`. Not to be written to."""
 
     @abstractmethod
     def _get_str(self, key: str) -> Any:
@@ -140,10 +147,6 @@ class Waist(Root):
         """Stores the lock, of this node alone."""
 
     # What a container writes where it knows better.
-
-    def _entries(self) -> dict[str, Any]:
-        """The entries of the first level, by name, as they are at this moment: a dict of the caller's own."""
-        return dict(self._fields())
 
     def _pieces(self) -> dict[Any, Any]:
         """The pieces that leaf-wise operations run on, leaves and nodes, as they are at this moment.
@@ -193,9 +196,6 @@ class Waist(Root):
         """The entry `key`, or where reading it is a copy, something of the same class, shape and dtype in its place."""
         return self._get_str(key)
 
-    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
-        """Called after all leaves that `collect` gave were changed in place; for containers whose leaves are copies."""
-
     def _take_over(self, result: Any) -> bool:
         """Takes the entries, batch size and names of `result`, unchecked, which may be used up; False if this cannot.
 
@@ -212,32 +212,23 @@ class Waist(Root):
         """
         return ((self, value, index),)
 
-    def _solid(self) -> Any:
-        """This container, or if there is a stack in the tree, the tree with stacked leaves in its place."""
-        return self if has_own(self) else map_nodes(self, solid)
-
     # What holders of objects write besides.
-
-    def _repr_leaf(self, parent: Any) -> str | None:
-        """The word for this container inside another one, where it counts as one entry; None for those with entries."""
-        return None
 
     def _exposed(self, node: Any = None, key: str = "") -> Any:
         """What a reader of the entry `key` of a node gets, where this is the entry."""
         return self
 
-    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False) -> Any:
-        """This entry with a value written into its storage, or into the rows at an index; or what stands in its place then."""
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
+        """This entry with a value written into its storage, or into the rows at an index; or what stands in its place then.
+
+        With `check` nothing is written: what cannot be, for what it is, is an error.
+        """
+        target: Any = self
         if index is None:
-            target: Any = self
             target.update(value, inplace=True, non_blocking=non_blocking)
         else:
             self._assign(index, value)
         return self
-
-    def _check_objects(self, value: Any, size: Size, rows: bool = False) -> Any:
-        """Raises where `value` cannot be written into all elements, or into rows of the batch size `size`, for what it is."""
-        return value
 
     def _kept(self) -> Callable[[], None] | None:
         """What puts back, here and in its file, the objects that this has now; None where a write of them cannot fail."""
@@ -263,6 +254,11 @@ class Waist(Root):
         plan = Writes()
         self._plan_assign(index, value, plan)
         plan.run()
+
+    @final
+    def _entries(self) -> dict[str, Any]:
+        """The entries of the first level, by name, as they are at this moment: a dict of the caller's own."""
+        return self._fields().copy()
 
     @final
     def _below(self) -> Any:

@@ -39,8 +39,7 @@ class ObjectEntry:
     def check(self, index: Index | None, value: Any) -> None:
         """Raises where `value` cannot be written into all elements, or the rows at an index, for what it is."""
         entry = self.node._get_str(self.key)
-        size = entry.batch_size
-        entry._check_objects(value, size if index is None else parse(index.key, size).shape(size), index is not None)
+        entry._taking(value, None if index is None else parse(index.key, entry.batch_size), check=True)
 
     def put(self, index: Index | None, value: Any) -> None:
         """Takes over the objects of `value`, in the rows at an index if one is given."""

@@ -11,7 +11,6 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.trees import Tree
 from tensordict._ops.waist import Join, Waist
 from tensordict._ops.writes import Writes
 from tensordict._reexport import stack_lazily
@@ -57,6 +56,10 @@ class Wrapper(Waist):
         return self._tensordict._stacked
 
     @property
+    def _gives_copies(self) -> bool:
+        return self._tensordict._gives_copies
+
+    @property
     def _td_dim_name(self) -> str | None:
         return self._tensordict._td_dim_name
 
@@ -73,10 +76,6 @@ class Wrapper(Waist):
     def _like(self, parts: Iterable[Any], stack_dim: int, named: bool = True) -> Self:
         inner = [part._tensordict if isinstance(part, Wrapper) else part for part in parts]
         return self._wrap(self._tensordict._like(inner, stack_dim, named))
-
-    def _solid(self) -> Any:
-        inner = self._tensordict._solid()
-        return self if inner is self._tensordict else self._wrap(inner)
 
     def _peek(self, key: str) -> Any:
         return self._tensordict._peek(key)
@@ -114,9 +113,6 @@ class Wrapper(Waist):
     def _new_empty(cls, device: torch.device | None) -> Self:
         return cls._wrap(TensorDict._new({}, Size(()), device))
 
-    def _entries(self) -> dict[str, Any]:
-        return self._tensordict._entries()
-
     def _pieces(self) -> dict[Any, Any]:
         return self._tensordict._pieces()
 
@@ -139,9 +135,6 @@ class Wrapper(Waist):
         inner = self._tensordict
         parts = list(inner._parts_at(index, value._tensordict if isinstance(value, Wrapper) else value))
         return super()._parts_at(index, value) if len(parts) == 1 and parts[0][0] is inner else parts
-
-    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
-        self._tensordict._wrote(tree, leaves)
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         self._tensordict._write_str(key, value, non_blocking)

@@ -43,9 +43,6 @@ class View(TensorDictBase):
         plain = {key: value._plain() if isinstance(value, View) else value for key, value in fields.items()}
         return TensorDict._new(plain, batch_size, device, names)
 
-    def _entries(self) -> dict[str, Any]:
-        return self._fields()
-
     def _shown(self, value: Any, change: Change) -> Any:
         """What the view shows of an entry of the source, whose batch a change is made to."""
         if is_branch(value):

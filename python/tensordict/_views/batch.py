@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from tensordict._kernel.change import Change
 from tensordict._kernel.index import Index
-from tensordict._ops.trees import Tree, change_other, has_own, refill, transform
+from tensordict._ops.trees import change_other, has_own, transform
 from tensordict._ops.writes import Writes
 from tensordict._types import Names, TensorCollection
 from tensordict._views.base import View
@@ -79,8 +79,15 @@ class _CustomOpTensorDict(View):
                 self._set_str(key, entry)
         self._write_back(plain)
 
-    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
-        self._write_back(refill(tree, iter(leaves)))
+    @property
+    def _gives_copies(self) -> bool:
+        return not has_own(self._source)
+
+    def update_(self, input_dict_or_td: Any = None, clone: bool = False, **kwargs: Any) -> Self:
+        if kwargs or not self._gives_copies or not isinstance(input_dict_or_td, TensorCollection):
+            return super().update_(input_dict_or_td, clone, **kwargs)
+        self._write_back(input_dict_or_td)
+        return self
 
     def _write_back(self, plain: Any) -> None:
         """What is read from stacks are copies, which are written to the members here."""

@@ -20,7 +20,7 @@ from tensordict._kernel.registry import is_branch
 from tensordict._ops.access import descend, holder_of
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
-from tensordict._ops.trees import Tree, has_own, refill
+from tensordict._ops.trees import has_own
 from tensordict._ops.writes import Writes
 from tensordict._types import IndexType, Key, Names, Path, TensorCollection
 from tensordict._views.base import View
@@ -123,9 +123,9 @@ class _SubTensorDict(View):
 
     # Writes into entries: rows that are copies of the parent's would lose them.
 
-    def _wrote(self, tree: Tree, leaves: list[Any]) -> None:
-        if self._parsed.kind != VIEW or not has_own(self._source):
-            self._source._assign(self._parsed, refill(tree, iter(leaves)))
+    @property
+    def _gives_copies(self) -> bool:
+        return self._parsed.kind != VIEW or not has_own(self._source)
 
     def _write_str(self, key: str, value: Any, non_blocking: bool) -> None:
         self._store_at((key,), value)
