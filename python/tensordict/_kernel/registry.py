@@ -47,12 +47,12 @@ def is_non_tensor(data: Any) -> bool:
     >>> is_non_tensor(NonTensorData("a")), is_non_tensor("a"), is_non_tensor(TensorDict())
     (True, False, False)
     """
-    return isinstance(data, TensorCollection) and is_leaf_nontensor(type(data))
+    return isinstance(data, TensorCollection) and not is_branch(data)
 
 
 def is_branch(value: Any) -> bool:
     """Whether an entry has entries of its own: it is a container, and no holder of objects, which counts as one entry."""
-    return not is_leaf_nontensor(type(value))
+    return isinstance(value, TensorCollection) and not value._is_non_tensor
 
 
 def exposed(entry: Any, node: Any = None, key: str = "") -> Any:

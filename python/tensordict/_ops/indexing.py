@@ -129,10 +129,10 @@ def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
     by_name = isinstance(value, TensorCollection) or all([type(key) is str for key in items])
     for key, item in items.items():
         target = fields.get(key) if type(key) is str else node.get(key, None)
-        objects = None if target is None else ObjectEntry.of(target, *holder_of(node, path_of(key)))
-        if objects is not None:
-            plan.put_objects(objects, index, item)
-        elif isinstance(target, TensorCollection) and isinstance(item, (TensorCollection, Mapping)):
+        is_node = isinstance(target, TensorCollection)
+        if is_node and not is_branch(target):
+            plan.put_objects(ObjectEntry(*holder_of(node, path_of(key))), index, item)
+        elif is_node and isinstance(item, (TensorCollection, Mapping)):
             target._plan_assign(index, item, plan)
         elif target is not None:
             plan_copies(node, {key: item}, index, None, plan)

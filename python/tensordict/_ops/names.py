@@ -56,10 +56,8 @@ class NameOps(Waist):
             own = self._names or [None] * dims
             merged = [*names, *own[len(names) :]]
             self._set_names(merged if any(name is not None for name in merged) else None)
-        if self._stacked:
-            return  # the members have got theirs
-        for part in self._parts():
-            if isinstance(part, NameOps):
+        for key, part in self._pieces().items():
+            if isinstance(part, NameOps) and type(key) is str:  # the members of a stack have got theirs
                 part._adopt_names(names)
 
     def _has_names(self) -> bool:

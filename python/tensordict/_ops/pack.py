@@ -228,7 +228,8 @@ class PackOps(KeyOps):
             ValueError: the shapes of the leaves or `dim` are not those of `layout`.
         """
         dims, batch_size = len(self.batch_size), self.batch_size
-        at = wrap(dim, dims + 1) - dims - 1
+        refusal = f"dim {dim} is out of range for packing a tensordict with {dims} batch dimensions."
+        at = wrap(dim, dims + 1, lambda: IndexError(refusal)) - dims - 1
         nodes: list[tuple[Path, Any]] = []
         keys: list[Key] = []
         leaves: list[Tensor] = []

@@ -12,7 +12,7 @@ from tensordict._kernel.errors import _InplaceWriteError, batch_mismatch
 from tensordict._kernel.index import Index, parse
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.native import plain_pairs
-from tensordict._kernel.registry import is_leaf_nontensor
+from tensordict._kernel.registry import is_branch, is_leaf_nontensor
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._leaves.ragged import plan_write
 from tensordict._leaves.unbatched import is_unbatched
@@ -335,12 +335,13 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
         target = fields.get(path[0]) if len(path) == 1 else node.get(path, None)
         if target is None:
             raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
-        objects = ObjectEntry.of(target, *holder_of(node, path))
-        if objects is not None:
-            plan.put_objects(objects, index, _fitting(objects.node, objects.key, target, value))
+        is_node = isinstance(target, TensorCollection)
+        if is_node and not is_branch(target):
+            holder, last = holder_of(node, path)
+            plan.put_objects(ObjectEntry(holder, last), index, _fitting(holder, last, target, value))
             continue
         check_kinds(key_of(above + path), target, value)
-        if isinstance(target, TensorCollection):
+        if is_node:
             plan_copies(target, value, index, below, plan, above + path)
         elif index is None or not is_unbatched(target):  # that has no rows
             copies.append((target, index, _checked(above + path, target, value, index)))
