@@ -151,7 +151,7 @@ class ConsolidateOps(Waist):
 
         def work() -> Any:
             storage, views = _to_memory(tree, pieces, target, non_blocking, share_memory, pin_memory)
-            return _finish(tree, storage, views, locks, inplace)
+            return _with_views(tree, storage, views, locks, inplace)
 
         return in_background(work, None, early, num_threads)
 
@@ -369,7 +369,7 @@ def _views_like(storage: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     return [viewer(leaf.dtype, leaf.shape, start) for leaf, start in zip(leaves, starts)]
 
 
-def _finish(
+def _with_views(
     tree: Tree, storage: Tensor, views: list[Tensor], locks: tuple[bool, ...], inplace: bool, filename: str | None = None
 ) -> Any:
     """The locked tensordict of the views: a new one like that of `tree`, or that one itself."""
@@ -574,7 +574,7 @@ def _writing(
 
     def work() -> Any:
         storage, views = _to_file(own, pieces, text, size, path)
-        return _finish(tree if inplace else own, storage, views, locks, inplace, path)
+        return _with_views(tree if inplace else own, storage, views, locks, inplace, path)
 
     return work
 

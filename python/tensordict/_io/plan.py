@@ -137,7 +137,7 @@ class Plan:
         made: list[Any] = [None] * len(self.spots)
         for spot in reversed(self.spots):
             made[spot.number] = self._rebuilt_node(spot, leaves, made)
-        return _finish(self.spots, made, folders, leaves)
+        return _locked_as_mapped(self.spots, made, folders, leaves)
 
     def _rebuilt_node(self, spot: Spot, leaves: list[Tensor], made: list[Any]) -> Any:
         node = spot.node
@@ -196,7 +196,7 @@ class Plan:
                     if type(found) is int:
                         spot.node._set_str(key, leaves[found])
                 spot.node._set_device(CPU)
-        return _finish(self.spots, [spot.node for spot in self.spots], folders, leaves)
+        return _locked_as_mapped(self.spots, [spot.node for spot in self.spots], folders, leaves)
 
 
 def known_files(leaves: Iterable[Any]) -> Known:
@@ -207,7 +207,7 @@ def known_files(leaves: Iterable[Any]) -> Known:
     return [origin for origin in found if origin is not None and origin[1] is not None]  # type: ignore[misc]
 
 
-def _finish(spots: list[Spot], nodes: list[Any], folders: list[Path | None], leaves: list[Tensor]) -> Any:
+def _locked_as_mapped(spots: list[Spot], nodes: list[Any], folders: list[Path | None], leaves: list[Tensor]) -> Any:
     """Locks a tree and marks its nodes as mapped to folders."""
     nodes[0].lock_()
     # objects are written again without a look at the leaves, whose files say whether the folder still is that of the tree

@@ -207,16 +207,16 @@ class NonTensorDataBase(TensorClass):
 
     def _from_pieces(self, pieces: dict[Any, Any], change: Change | None = None) -> Any:
         made = self._wrap(self._tensordict._from_pieces({}, change))
-        return made if change is None else self._spread(made, change)
+        return made if change is None else self._for_more(made, change)
 
-    def _spread(self, made: Any, change: Change) -> Any:
+    def _for_more(self, made: Any, change: Change) -> Any:
         """What becomes of the holder where a change adds elements or dimensions."""
         return made
 
     def _transform(self, change: Change) -> Any:
         moved = self._wrap(self._tensordict._transform(change))
         if not change.fills:
-            return self._spread(moved, change)
+            return self._for_more(moved, change)
         from tensordict._nontensor.stack import built
 
         places = sources(change, self.batch_size)
@@ -428,7 +428,7 @@ class NonTensorData(NonTensorDataBase):
     __slots__ = ()
     _is_root = True
 
-    def _spread(self, made: Any, change: Change) -> Any:
+    def _for_more(self, made: Any, change: Change) -> Any:
         """A stack with the object for each element, where there are more elements or dimensions than before."""
         size, prefix, origins = self.batch_size, change.prefix, change.origins
         if change.picks:
@@ -612,6 +612,6 @@ def chosen(node: Any, condition: Tensor, other: Any) -> Any:
     from tensordict._nontensor.stack import built
 
     size = node.batch_size
-    spread = expand_right(condition, size) if condition.ndim < len(size) else condition.expand(size)
-    rows = zip(spread.reshape(-1).tolist(), holders(node), holders(other.expand(size)))
+    wide = expand_right(condition, size) if condition.ndim < len(size) else condition.expand(size)
+    rows = zip(wide.reshape(-1).tolist(), holders(node), holders(other.expand(size)))
     return built([one if first else two for first, one, two in rows], size, node._names)

@@ -46,7 +46,7 @@ def is_there(node: Any, path: Path) -> bool:
     return path[-1] in node._fields()
 
 
-def holder_of(node: Any, path: Path) -> tuple[Any, str]:
+def node_above(node: Any, path: Path) -> tuple[Any, str]:
     """The node right above the end of `path`, and the last key; raises as `descend` does."""
     if len(path) == 1:
         return node, path[0]
@@ -83,7 +83,7 @@ class AccessOps(Waist):
             return args[0]  # an error that is only caught costs more than all else here
         try:
             if kwargs and len(path) > 1:
-                return holder_of(self, path)[0].get(path[-1], *args, **kwargs)  # perhaps in one of the forms of a stack
+                return node_above(self, path)[0].get(path[-1], *args, **kwargs)  # perhaps in one of the forms of a stack
             return self._get_str(path[0]) if len(path) == 1 else descend(self, path)
         except (KeyError, _KeyThroughLeafError) as error:
             default = args[0] if args else kwargs.get("default", NO_DEFAULT)
@@ -195,7 +195,7 @@ class AccessOps(Waist):
         """
         path = path_of(key)
         try:
-            node, last = holder_of(self, path)
+            node, last = node_above(self, path)
         except _KeyThroughLeafError as error:
             raise KeyError(*error.args) from error
         for part, piece, _ in node._parts_at(None, item):
@@ -221,7 +221,7 @@ class AccessOps(Waist):
             KeyError: there is no such entry.
             RuntimeError: `value` does not fit the rows.
         """
-        holder, last = holder_of(self, path_of(key))
+        holder, last = node_above(self, path_of(key))
         if -1 in holder.batch_size:  # the entries of its members are no one tensor
             if last not in holder._fields():
                 raise missing_key(last, type(holder).__name__, holder._fields())
@@ -249,7 +249,7 @@ class AccessOps(Waist):
 
     def fill_(self, key: Key, value: Any) -> Self:
         """Writes the number `value` into every element of the entry `key`, or of every leaf below it."""
-        holder, last = holder_of(self, path_of(key))
+        holder, last = node_above(self, path_of(key))
         for part, piece, _ in holder._parts_at(None, value):
             if part is not holder:
                 part.fill_(last, piece)
@@ -297,7 +297,7 @@ class AccessOps(Waist):
             KeyError: the key is missing.
             RuntimeError: the tensordict is locked.
         """
-        node, last = holder_of(self, path_of(key))
+        node, last = node_above(self, path_of(key))
         node._check_unlocked()
         node._del_str(last)
         return self

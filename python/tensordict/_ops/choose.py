@@ -16,7 +16,7 @@ from tensordict._leaves.unbatched import is_unbatched
 from tensordict._ops.indexing import IndexOps
 from tensordict._ops.leafwise import relock
 from tensordict._ops.take import check_nodes_unlocked
-from tensordict._ops.trees import by_member, collect, is_own, map_leaves, refill, spread, transform, wrote
+from tensordict._ops.trees import by_member, collect, dealt_to, is_own, map_leaves, refill, transform, wrote
 from tensordict._types import TensorCollection
 
 
@@ -108,7 +108,7 @@ class ChooseOps(IndexOps):
         """
         leaves: list[Any] = []
         tree = collect(self, leaves)
-        pairs = [(leaf, piece) for leaf, piece in zip(leaves, spread(tree, mask)) if not is_unbatched(leaf)]
+        pairs = [(leaf, piece) for leaf, piece in zip(leaves, dealt_to(tree, mask)) if not is_unbatched(leaf)]
         wide = [expand_as_right(piece, leaf) for leaf, piece in pairs]
         for (leaf, _), chosen in zip(pairs, wide):
             _on(leaf, Tensor.masked_fill_, leaf, chosen, value)
@@ -123,7 +123,7 @@ class ChooseOps(IndexOps):
         """
         leaves: list[Any] = []
         tree = collect(self, leaves)
-        masks = [mask] * len(leaves) if is_own(tree) else spread(tree, mask)
+        masks = [mask] * len(leaves) if is_own(tree) else dealt_to(tree, mask)
         return refill(tree, iter([_filled(leaf, piece, value) for leaf, piece in zip(leaves, masks)]))
 
     def where(
@@ -171,7 +171,7 @@ def _where(node: Any, condition: Tensor, other: Any, pad: Any) -> Any:
     if is_own(tree):
         conditions = [condition] * len(leaves)
     else:
-        conditions = spread(tree, condition.expand(node.batch_size[: condition.ndim]))
+        conditions = dealt_to(tree, condition.expand(node.batch_size[: condition.ndim]))
     rows = zip(conditions, leaves)
     return relock(refill(tree, iter([_choose(row, leaf, other, None) for row, leaf in rows])), node)
 

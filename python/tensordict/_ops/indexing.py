@@ -14,7 +14,7 @@ from tensordict._kernel.keys import is_key, key_of, path_of
 from tensordict._kernel.registry import exposed, is_branch
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._leaves.unbatched import is_unbatched
-from tensordict._ops.access import holder_of
+from tensordict._ops.access import node_above
 from tensordict._ops.coerce import as_tensor, coerce
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.update import check_copy, check_kinds, plan_copies
@@ -41,7 +41,7 @@ class IndexOps(KeyOps):
         return self._get_key(index) if is_key(index) else self._get_rows(index)
 
     def _get_key(self, key: Any) -> Any:
-        holder, last = holder_of(self, path_of(key))
+        holder, last = node_above(self, path_of(key))
         return exposed(holder._get_str(last), holder, last)
 
     def _get_rows(self, index: IndexType) -> Any:
@@ -131,7 +131,7 @@ def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
         target = fields.get(key) if type(key) is str else node.get(key, None)
         is_node = isinstance(target, TensorCollection)
         if is_node and not is_branch(target):
-            plan.put_objects(ObjectEntry(*holder_of(node, path_of(key))), index, item)
+            plan.put_objects(ObjectEntry(*node_above(node, path_of(key))), index, item)
         elif is_node and isinstance(item, (TensorCollection, Mapping)):
             target._plan_assign(index, item, plan)
         elif target is not None:

@@ -124,7 +124,7 @@ def _device(items: Sequence[Any]) -> torch.device | None:
     return devices[0] if devices.count(devices[0]) == len(devices) else None
 
 
-def _finish(items: Sequence[Any], result: Any, out: Any, gap: int | None = None) -> Any:
+def _given_out(items: Sequence[Any], result: Any, out: Any, gap: int | None = None) -> Any:
     if _device(items) != result.device:
         result.clear_device_()
     if gap is None and result._names is not None and any([item._names != items[0]._names for item in items]):
@@ -167,7 +167,7 @@ def stack_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> An
         tree, columns = _stack_columns(items)
         result = refill(tree, iter(_joined(columns, at, torch.stack, ragged.stack, change)), change)
         result = _with_objects(items, result, at, False)
-    return _finish(items, result, out)
+    return _given_out(items, result, out)
 
 
 def _joined(
@@ -264,7 +264,7 @@ def cat_tensordicts(items: Sequence[Any], dim: int = 0, out: Any = None) -> Any:
         made = _joined(columns, at, torch.cat, lambda column, dim: ragged.cat(column, dim, memo), change)
         result = refill(tree, iter(made), change)
         result = _with_objects(items, result, at, True)
-    return _finish(items, result, out, at)
+    return _given_out(items, result, out, at)
 
 
 class JoinOps(Waist):

@@ -21,7 +21,7 @@ from tensordict._kernel.native import (
     values_below,
 )
 from tensordict._kernel.registry import default_is_leaf, is_branch
-from tensordict._ops.access import AccessOps, descend, holder_of, is_there
+from tensordict._ops.access import AccessOps, descend, is_there, node_above
 from tensordict._ops.trees import by_member, copy_nodes
 from tensordict._types import NO_DEFAULT, Key, Path, TensorCollection
 
@@ -175,13 +175,13 @@ class KeyOps(AccessOps):
 
     def entry_class(self, key: Key) -> type:
         """The class of the entry `key`."""
-        holder, last = holder_of(self, path_of(key))
+        holder, last = node_above(self, path_of(key))
         value = holder._peek(last)
         return type(value) if isinstance(value, (TensorCollection, Tensor)) else Tensor
 
     def get_item_shape(self, key: Key) -> Size:
         """The shape of the leaf, or the batch size of the node, at `key`."""
-        holder, last = holder_of(self, path_of(key))
+        holder, last = node_above(self, path_of(key))
         return Size(holder._peek(last).shape)
 
     def create_nested(self, key: Key) -> Self:
@@ -349,7 +349,7 @@ class KeyOps(AccessOps):
         for path in paths:
             value = descend(self, path) if default is NO_DEFAULT and strict else self.get(path, None)
             if value is not None:
-                holder_of(self, path)[0]._check_unlocked()
+                node_above(self, path)[0]._check_unlocked()
                 found.append(path)
                 out.set(path, value)
             elif default is not NO_DEFAULT:

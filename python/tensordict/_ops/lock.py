@@ -17,7 +17,7 @@ def nodes_in(node: Any) -> list[Any]:
     return [part for part in node._parts() if type(part) is not Tensor and isinstance(part, TensorCollection)]
 
 
-def _holders(node: Any) -> list[Any]:
+def _locked_above(node: Any) -> list[Any]:
     """The locked containers that hold `node`."""
     rare = node._extra
     if rare is None:
@@ -30,7 +30,7 @@ def lock_parents(node: Any, nodes: list[Any]) -> list[Any]:
     """Weak references to all locked containers, other than `node`, that hold one of some nodes, at any distance."""
     found: dict[int, Any] = {}
     while nodes:
-        for holder in _holders(nodes.pop()):
+        for holder in _locked_above(nodes.pop()):
             if id(holder) not in found and holder is not node:
                 found[id(holder)] = weakref.ref(holder)
                 nodes.append(holder)
@@ -142,7 +142,7 @@ def _tree(node: Any) -> list[Any]:
 
 def _check_unlock(node: Any, parent: Any, root: Any) -> None:
     """Raises where a locked node that is not `root`, or one below it, holds `node` or one below it."""
-    others = [holder for holder in _holders(node) if holder is not parent]
+    others = [holder for holder in _locked_above(node) if holder is not parent]
     if others:
         inside = _tree(root)
         others = [holder for holder in others if not any(holder is other for other in inside)]

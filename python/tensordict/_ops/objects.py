@@ -11,7 +11,7 @@ from typing_extensions import Self
 from tensordict._kernel.errors import _KeyThroughLeafError
 from tensordict._kernel.keys import key_of, path_of
 from tensordict._kernel.registry import exposed, is_leaf_nontensor, is_non_tensor
-from tensordict._ops.access import descend, holder_of
+from tensordict._ops.access import descend, node_above
 from tensordict._ops.keys import KeyOps
 from tensordict._ops.lock import nodes_in
 from tensordict._ops.trees import by_member
@@ -54,7 +54,7 @@ class ObjectOps(KeyOps):
             KeyError: there is no such entry, and no default.
         """
         try:
-            holder, last = holder_of(self, path_of(key))
+            holder, last = node_above(self, path_of(key))
             return exposed(holder._get_str(last), holder, last)
         except (KeyError, _KeyThroughLeafError):
             if default is NO_DEFAULT:

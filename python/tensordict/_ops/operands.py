@@ -12,7 +12,7 @@ from tensordict._kernel.change import Change
 from tensordict._kernel.keys import key_of
 from tensordict._kernel.native import same_shapes
 from tensordict._kernel.shapes import broadcast, broadcasts_to
-from tensordict._ops.trees import Tree, by_member, collect, is_own, leaves_like, refill, spread
+from tensordict._ops.trees import Tree, by_member, collect, dealt_to, is_own, leaves_like, refill
 from tensordict._types import Path, TensorCollection
 
 _REFUSED = (str, bytes, list, tuple, dict, set, type(None))
@@ -86,7 +86,7 @@ def _column(tree: Tree, leaves: list[Any], tensor: Tensor, dims: int) -> list[An
     if not tensor.ndim:
         return [tensor] * len(leaves)
     if not is_own(tree):
-        values = spread(tree, tensor)
+        values = dealt_to(tree, tensor)
         return [value.reshape(value.shape + (1,) * (leaf.ndim - value.ndim)) for leaf, value in zip(leaves, values)]
     shape = tensor.shape
     views: dict[int, Tensor] = {dims: tensor}  # by the number of dimensions of the leaf

@@ -316,7 +316,7 @@ def plain_total(function: Reduction) -> Callable[..., Any]:
     return _named(method, function.__name__, _DTYPE)
 
 
-def spread(function: Reduction) -> Callable[..., Any]:
+def deviation(function: Reduction) -> Callable[..., Any]:
     """A method that measures the spread of each leaf with `function(leaf, dim, keepdim=..., correction=...)`."""
 
     def method(
@@ -430,8 +430,8 @@ class ReductionOps(Waist):
     nansum = plain_total(torch.nansum)
     nanmean = plain_total(torch.nanmean)
     prod = plain_total(over_one(torch.prod))
-    std = spread(torch.std)
-    var = spread(torch.var)
+    std = deviation(torch.std)
+    var = deviation(torch.var)
     amax = extreme(torch.amax)
     amin = extreme(torch.amin)
     max = ranked(torch.max, torch.return_types.max)

@@ -81,10 +81,10 @@ def wrote(tree: Tree, leaves: list[Any]) -> None:
         node.update_(refill(tree, iter(leaves)))
 
 
-def spread(tree: Tree, value: Any) -> list[Any]:
+def dealt_to(tree: Tree, value: Any) -> list[Any]:
     """For each leaf of a tree what belongs to it of a tensor over the leading batch dimensions."""
     out: list[Any] = []
-    _spread(tree, value, out)
+    _dealt_to(tree, value, out)
     return out
 
 
@@ -93,11 +93,11 @@ def over_batch(value: Any, batch_size: Any) -> Any:
     return expand_right(value, batch_size) if value.ndim < len(batch_size) and -1 not in batch_size else value
 
 
-def _spread(tree: Tree, value: Any, out: list[Any]) -> None:
+def _dealt_to(tree: Tree, value: Any, out: list[Any]) -> None:
     node, pieces = tree
     for part, row in zip(pieces.values(), node._pieces_of(value, pieces)):
         if type(part) is tuple:
-            _spread(part, row, out)
+            _dealt_to(part, row, out)
         else:
             out.append(row)
 

@@ -16,7 +16,7 @@ from tensordict._kernel.registry import is_branch, is_leaf_nontensor
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._leaves.ragged import plan_write
 from tensordict._leaves.unbatched import is_unbatched
-from tensordict._ops.access import AccessOps, _fitting, holder_of
+from tensordict._ops.access import AccessOps, _fitting, node_above
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.take import check_nodes_unlocked
 from tensordict._ops.trees import copy_nodes, divided
@@ -337,7 +337,7 @@ def plan_copies(node: Any, source: Any, index: Index | None, keys: list[Path] | 
             raise KeyError(f"The key {key_of(above + path)!r} was not found in the dest tensordict.")
         is_node = isinstance(target, TensorCollection)
         if is_node and not is_branch(target):
-            holder, last = holder_of(node, path)
+            holder, last = node_above(node, path)
             plan.put_objects(ObjectEntry(holder, last), index, _fitting(holder, last, target, value))
             continue
         check_kinds(key_of(above + path), target, value)

@@ -76,7 +76,7 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
             schema.complete(fields)
         self._store(schema, stored, fields, size if place is None else None)
         if lock or self._ends:
-            self._finish(fields, lock)
+            self._after_init(fields, lock)
 
     def _store(self, schema: Schema, stored: dict[str, Any], fields: dict[str, Any], size: Size | None) -> None:
         """Stores the values that the constructor got; plain tensors directly, where they need not move to a device."""
@@ -92,7 +92,7 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
             if key in schema.keys:
                 setattr(self, key, value) if self._assigns else self._set_field(key, value)
 
-    def _finish(self, fields: dict[str, Any], lock: bool = False) -> None:
+    def _after_init(self, fields: dict[str, Any], lock: bool = False) -> None:
         """Runs `__post_init__` and locks, as the class and its constructor ask for."""
         after = getattr(type(self), "__post_init__", None)
         if after is not None:
@@ -331,7 +331,7 @@ class _Fields(Wrapper, TensorDictOps, metaclass=TensorClassMeta):
                 raise schema.foreign({key})
             self._set_field(key, value)
         if not cls._skip_post_init_on_rebuild:
-            self._finish({name: getattr(schema.parameters[name], "default", None) for name in schema.init_only})
+            self._after_init({name: getattr(schema.parameters[name], "default", None) for name in schema.init_only})
         elif cls._frozen:
             self.lock_()
         return self

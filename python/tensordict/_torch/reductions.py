@@ -41,7 +41,7 @@ def flag(function: Callable[..., Any], method: Callable[..., Any]) -> Callable[.
     return call
 
 
-def spread(method: Callable[..., Any]) -> Callable[..., Any]:
+def deviation(method: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.std` and `torch.var`, with the `unbiased` that torch also takes."""
 
     def call(
@@ -168,10 +168,10 @@ TORCH_FUNCTIONS.update(
         torch.prod: TensorDictBase.prod,
         torch.quantile: TensorDictBase.quantile,
         torch.sort: _sort,
-        torch.std: spread(TensorDictBase.std),
+        torch.std: deviation(TensorDictBase.std),
         torch.take_along_dim: _take_along_dim,
         torch.topk: _topk,
-        torch.var: spread(TensorDictBase.var),
+        torch.var: deviation(TensorDictBase.var),
     }
 )
 PYTHON_FUNCTIONS += [(torch.autograd.backward, _backward), (torch.autograd.grad, grad)]

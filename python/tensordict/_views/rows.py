@@ -17,7 +17,7 @@ from tensordict._kernel.errors import LOCKED
 from tensordict._kernel.index import VIEW, Index, parse
 from tensordict._kernel.keys import path_of
 from tensordict._kernel.registry import is_branch
-from tensordict._ops.access import descend, holder_of
+from tensordict._ops.access import descend, node_above
 from tensordict._ops.coerce import as_tensor
 from tensordict._ops.indexing import fresh_rows
 from tensordict._ops.trees import has_own
@@ -84,7 +84,7 @@ class _SubTensorDict(View):
 
     def _store_at(self, path: Path, value: Any) -> None:
         """Writes into the rows of the parent's entry at a path."""
-        holder, last = holder_of(self._source, path)
+        holder, last = node_above(self._source, path)
         target = holder._peek(last) if last in holder._fields() else None
         if isinstance(target, TensorCollection):
             self._store(target, value)
