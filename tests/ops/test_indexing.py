@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from containers import CONTAINERS, check, leaves, named, nested, nodes, snapshot, unchanged
-from tensordict import TensorDict
+from tensordict import TensorDict, lazy_stack
 
 MASK = torch.tensor([[True, False, True], [False, False, False], [True, True, True], [False, True, False]])
 INDICES = {
@@ -261,3 +261,23 @@ def test_getitems():
     assert torch.equal(td.__getitems__([2, 0])["a"], td["a"][[2, 0]])
     assert td.__getitems__([]).batch_size == (0, 3)
     assert td.__getitems__(torch.tensor([1])).batch_size == (1, 3)
+
+
+@pytest.mark.parametrize("make", [nested, lambda: nested().to_tensordict(), lambda: lazy_stack(list(nested().unbind(0)))])
+def test_rows_of_another_batch_size_are_refused(make):
+    """A row takes no tensordict of a batch, also where all of its entries would be new."""
+    td = make()
+    for value in (TensorDict({"new": torch.zeros(7)}, [7]), TensorDict({"a": torch.zeros(7, 2)}, [7]), nested().unsqueeze(0)):
+        before = snapshot(td)
+        with pytest.raises(RuntimeError, match="batch size"):
+            td[0] = value
+        unchanged(td, before)
+
+
+def test_a_stack_and_a_batch_of_fewer_dimensions():
+    stack = lazy_stack([TensorDict({"a": torch.ones(2)}, [2]) for _ in range(3)], 1)
+    other = TensorDict({"a": torch.ones(2)}, [2])
+    condition = torch.ones(2, 3, dtype=torch.bool)
+    for call in (stack.update_, stack.update, lambda value: stack.where(condition, value)):
+        with pytest.raises(RuntimeError, match=r"batch.size"):
+            call(other)

@@ -479,3 +479,11 @@ def test_stacks_of_unlike_stacks_are_lazy() -> None:
     for items in ([first, second], [second, first]):
         found = TensorDict.maybe_dense_stack(items)
         assert [type(member).__name__ for member in found.tensordicts] == ["LazyStackedTensorDict"] * 2
+
+
+def test_a_dense_node_of_unknown_size_takes_entries() -> None:
+    """What some operations give for stacks of unlike members is no stack, and has a size of -1."""
+    node = TensorDict._new({}, torch.Size([3, -1]))
+    node.set("n", TensorDict._new({}, torch.Size([3, -1])))
+    with pytest.raises(RuntimeError, match="a"):
+        node.set("a", torch.zeros(3, 2))

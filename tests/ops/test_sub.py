@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 
 import numpy as np
@@ -315,3 +316,9 @@ def test_rows_of_a_stack_of_unlike_members(write):
     else:
         view.update(source, inplace=write == "in place")
     assert [part["a"].tolist() for part in stack.tensordicts] == [[0.0] * 2, [3.0] * 3, [4.0] * 4]
+
+
+def test_the_class_is_found_where_programs_look_for_it() -> None:
+    view = TensorDict({"a": torch.arange(3)}, [3])._get_sub_tensordict(slice(1))
+    assert type(view).__module__ == "tensordict._td"
+    assert importlib.import_module("tensordict._td")._SubTensorDict is type(view)

@@ -52,6 +52,8 @@ def _of_node(node: Any, value: Any) -> list[Any]:
     dim = node.stack_dim
     if value._is_non_tensor and not value._stacked and (-1 in value.batch_size or value.ndim <= dim):
         return [value._at(member.batch_size) for member in node.tensordicts]
+    if value.ndim <= dim:
+        raise RuntimeError(f"the batch sizes {node.batch_size} and {value.batch_size} differ")
     return list(value.unbind(dim))
 
 

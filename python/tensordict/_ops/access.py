@@ -15,7 +15,7 @@ from tensordict._kernel.registry import is_branch
 from tensordict._kernel.settings import GET_DEFAULTS_TO_NONE
 from tensordict._kernel.shapes import broadcasts_to
 from tensordict._ops.coerce import Dealt, as_tensor, coerce
-from tensordict._ops.trees import leaves_of
+from tensordict._ops.trees import divided, leaves_of
 from tensordict._ops.waist import Waist
 from tensordict._ops.writes import ObjectEntry, Write
 from tensordict._types import NO_DEFAULT, IndexType, Key, Path, TensorCollection
@@ -159,8 +159,8 @@ class AccessOps(Waist):
             node = below
         last = path[-1]
         if inplace and last in node._fields():
-            if -1 in node.batch_size:  # each member knows what fits its entry
-                rows = node._parts_at(None, item)
+            rows = divided(node, item) if -1 in node.batch_size else None
+            if rows is not None:  # each member knows what fits its entry
                 return node, last, Dealt([part._plan_set((last,), row, True, non_blocking)[2] for part, row, _ in rows]), True
             target = node._get_str(last)
             return node, last, _fitting(node, last, target, item), True

@@ -15,7 +15,7 @@ from tensordict._kernel.registry import is_branch
 from tensordict._kernel.settings import LIST_TO_STACK
 from tensordict._kernel.shapes import shape_of
 from tensordict._leaves.unbatched import is_unbatched
-from tensordict._ops.trees import copy_nodes
+from tensordict._ops.trees import copy_nodes, divided
 from tensordict._reexport import dense_class, maybe_dense_stack, non_tensor, object_stack
 from tensordict._types import TensorCollection
 
@@ -27,9 +27,10 @@ class Dealt(list[Any]):
     """What is to be stored in each member of a stack, checked by it."""
 
 
-def _deal(node: Any, key: str, value: Any, non_blocking: bool) -> Dealt:
-    """What of `value` is to be stored in each member of a stack of unlike batch sizes, which knows its own."""
-    return Dealt([coerce(part, key, piece, non_blocking) for part, piece, _ in node._parts_at(None, value)])
+def _deal(node: Any, key: str, value: Any, non_blocking: bool) -> Any:
+    """What of `value` is to be stored in each member of a stack of unlike batch sizes, which knows its own; else None."""
+    parts = divided(node, value)
+    return None if parts is None else Dealt([coerce(part, key, piece, non_blocking) for part, piece, _ in parts])
 
 
 def as_size(batch_size: Any) -> Size:
@@ -97,8 +98,8 @@ def coerce(node: Any, key: str, value: Any, non_blocking: bool = False) -> Any:
 
 def _coerce_object(node: Any, key: str, value: Any, non_blocking: bool) -> Any:
     """The node that holds what cannot become a tensor: one for each element of a list, else one for the batch."""
-    if type(value) is list and -1 in node.batch_size:
-        return _deal(node, key, value, non_blocking)
+    if type(value) is list and -1 in node.batch_size and (dealt := _deal(node, key, value, non_blocking)) is not None:
+        return dealt
     if type(value) is not list or not LIST_TO_STACK.value:
         return non_tensor(value, node.batch_size, node.device)
     if all(map(is_branch, value)):
@@ -112,8 +113,9 @@ def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scala
     if type(value) is not Tensor and is_unbatched(value):
         value = value._with_batch(batch_size)  # type: ignore[attr-defined]
     elif shape[: len(batch_size)] != batch_size:
-        if value.is_nested and -1 in batch_size:
-            return _deal(node, key, value, non_blocking)  # type: ignore[return-value]
+        dealt = _deal(node, key, value, non_blocking) if value.is_nested and -1 in batch_size else None
+        if dealt is not None:
+            return dealt
         raise batch_mismatch(key, batch_size, shape, scalar)
     device = node.device
     if device is not None and value.device != device:
@@ -124,8 +126,8 @@ def _coerce_tensor(node: Any, key: str, value: Tensor, non_blocking: bool, scala
 def coerce_node(node: Any, value: Any, non_blocking: bool = False, key: str = "") -> Any:
     """A node as it is stored below `node`: itself where batch size, device and names fit, else a copy that shares leaves."""
     batch_size = node.batch_size
-    if -1 in batch_size:
-        return _deal(node, key, value, non_blocking)
+    if -1 in batch_size and (dealt := _deal(node, key, value, non_blocking)) is not None:
+        return dealt
     if value.batch_size[: len(batch_size)] != batch_size:
         value = _rebatched(node, value, non_blocking)
     device = node.device

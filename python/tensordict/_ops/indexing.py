@@ -112,7 +112,7 @@ def _plan_value(node: Any, index: Index, value: Any, plan: Writes) -> None:
 def _fit_rows(node: Any, index: Index, value: Any) -> Any:
     """`value`, expanded to the rows at `index` if its batch size is not theirs."""
     batch_size, rows = value.batch_size, index.shape(node.batch_size)
-    if batch_size[: len(index.prefix)] == index.prefix:  # nodes below may have more dimensions, and leaves are looked at
+    if batch_size == rows or batch_size == index.prefix:
         return value
     if not batch_size or not broadcasts_to(batch_size, rows):
         raise RuntimeError(
@@ -133,7 +133,10 @@ def _plan_entries(node: Any, index: Index, value: Any, plan: Writes) -> None:
         if is_node and not is_branch(target):
             plan.put_objects(ObjectEntry(*node_above(node, path_of(key))), index, item)
         elif is_node and isinstance(item, (TensorCollection, Mapping)):
-            target._plan_assign(index, item, plan)
+            if target._dict_backed:  # the batch size is that of the root; nodes below may have more dimensions
+                _plan_entries(target, index, item, plan)
+            else:
+                target._plan_assign(index, item, plan)
         elif target is not None:
             plan_copies(node, {key: item}, index, None, plan)
         else:

@@ -205,6 +205,9 @@ class _SubTensorDict(View):
         return type(self)(self._source.clone(recurse=False), self.idx, self._parsed)
 
 
+_SubTensorDict.__module__ = "tensordict._td"  # where programs and pickles find it
+
+
 def _index_of(item: Any) -> Any:
     """An element of an index, as the metadata of a folder has it.
 
