@@ -9,11 +9,6 @@ from torch import Size
 _NO_BATCH = Size(())
 
 
-def dense(fields: dict[str, Any], batch_size: Any, device: Any = None) -> Any:
-    """A checked, dict-backed tensordict of `fields`."""
-    return dense_class()(fields, batch_size=batch_size, device=device)
-
-
 def dense_class() -> Any:
     """The class of dict-backed tensordicts."""
     import tensordict._td as home  # `from` would ask the module for names that it looks up in a table
@@ -28,18 +23,11 @@ def non_tensor(value: Any, batch_size: Size = _NO_BATCH, device: Any = None) -> 
     return NonTensorData._of(value, batch_size, device)
 
 
-def object_stack(values: list[Any], device: Any = None) -> Any:
-    """The stack of the objects of a list."""
-    from tensordict._nontensor.stack import of_list
+def object_stack(values: list[Any], device: Any = None, nested: bool = False) -> Any:
+    """The stack of the objects of a list; with `nested`, every list in it is a dimension too, also one of numbers."""
+    from tensordict._nontensor import stack
 
-    return of_list(values, device)
-
-
-def nested_objects(values: list[Any]) -> Any:
-    """The stack of the objects of a list, in which every list is a dimension."""
-    from tensordict._nontensor.stack import NonTensorStack
-
-    return NonTensorStack.from_list(values)
+    return stack.NonTensorStack.from_list(values) if nested else stack.of_list(values, device)
 
 
 def lazy_view(node: Any, change: Any, op: str, kwargs: dict[str, Any]) -> Any:

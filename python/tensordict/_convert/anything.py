@@ -17,7 +17,7 @@ from tensordict._ops.coerce import as_device, as_size, coerce
 from tensordict._ops.leafwise import relock
 from tensordict._ops.trees import copy_nodes
 from tensordict._ops.waist import Waist
-from tensordict._reexport import dense_class, nested_objects
+from tensordict._reexport import dense_class, object_stack
 from tensordict._types import TensorCollection
 
 
@@ -49,7 +49,7 @@ def _of_list(cls: Any, obj: list[Any], **options: Any) -> Any:
             return torch.tensor(obj, device=as_device(options.get("device")))
         except ValueError:
             pass  # the lists in it are of unlike lengths
-    return nested_objects(obj)
+    return object_stack(obj, nested=True)
 
 
 def _all_numbers(obj: list[Any]) -> bool:

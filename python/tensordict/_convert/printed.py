@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from tensordict._ops.repr import dtype_code
-from tensordict._reexport import dense
+from tensordict._reexport import dense_class
 
 if TYPE_CHECKING:
     from tensordict.base import TensorDictBase
@@ -188,5 +188,5 @@ def parse_tensor_dict_string(s: str) -> TensorDictBase:
 
 def _build(read: Printed) -> TensorDictBase:
     fields: dict[str, Any] = {key: _build(value) if isinstance(value, Printed) else value for key, value in read.fields.items()}
-    built: TensorDictBase = dense(fields, read.batch_size, read.device)
+    built: TensorDictBase = dense_class()(fields, read.batch_size, read.device)
     return built

@@ -14,7 +14,7 @@ from tensordict._kernel.keys import key_of
 from tensordict._kernel.registry import is_branch, is_non_tensor
 from tensordict._ops.coerce import as_size
 from tensordict._ops.waist import Waist
-from tensordict._reexport import dense, non_tensor
+from tensordict._reexport import dense_class, non_tensor
 from tensordict._types import TensorCollection
 
 # How pickles name the state; the reference reads and writes the same names.
@@ -225,7 +225,7 @@ def _known(node: Any, nested: Mapping[str, Any]) -> dict[str, Any]:
         elif is_branch(inner):
             out[key] = _known(inner, value)
         elif schema is None and not isinstance(inner, TensorCollection):
-            out[key] = _known(dense({}, ()), value)
+            out[key] = _known(dense_class()(), value)
     return out
 
 
