@@ -154,3 +154,10 @@ def test_a_default_device_does_not_keep_from_writing_files(tmp_path: Path) -> No
     for one in (made, found):
         assert one["a"].tolist() == [0, 1, 2]
         assert parts(one["x"]) == [[0, 1], [2, 3, 4]]
+
+
+def test_a_pickled_stack_of_objects_stays_locked() -> None:
+    words = NonTensorStack("a", "b").consolidate()
+    again = pickle.loads(pickle.dumps(words))
+    assert again.is_locked
+    assert again.tolist() == ["a", "b"]

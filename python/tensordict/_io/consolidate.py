@@ -200,7 +200,7 @@ class ConsolidateOps(Waist):
 
 def _is_plain(node: Any) -> bool:
     """Whether the metadata says all there is to say of the class of a tensordict that wraps no other."""
-    if form_of(node) is STACK:
+    if _class_of(node) != _CLASS:
         return type(node).__name__ == _STACK and node.hook_in is None and node.hook_out is None
     return type(node._rebuild({}, node.batch_size)) is type(node)
 
