@@ -677,3 +677,10 @@ def test_replace_and_match():
             assert data == "b"
         case _:
             pytest.fail("no match")
+
+
+def test_a_stack_of_objects_of_another_batch_size_is_named() -> None:
+    td = TensorDict({"a": torch.zeros(3, 4)}, [3, 4])
+    with pytest.raises(RuntimeError, match=r"(?s)batch dimension mismatch.*words|words.*batch dimension mismatch"):
+        td["words"] = NonTensorStack("x", "y", "z")
+    assert list(td.keys()) == ["a"]

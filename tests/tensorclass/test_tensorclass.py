@@ -550,3 +550,13 @@ def test_replace_of_frozen_ones():
     frozen = Frozen(torch.ones(2), torch.zeros(2), batch_size=[2])
     assert frozen.__replace__(b=torch.ones(2)).b.sum() == 2
     assert frozen.b.sum() == 0
+
+
+def test_stacks_of_tensorclasses_around_stacks_become_dense() -> None:
+    rows = [Box(torch.full((2,), float(row)), batch_size=[2]) for row in range(3)]
+    stack = lazy_stack([lazy_stack(rows), lazy_stack(rows)])
+    assert torch.equal(stack.contiguous().content, torch.stack([torch.stack([row.content for row in rows])] * 2))
+    below = lazy_stack(
+        [TensorDict({"b": lazy_stack(rows)}, [3]), TensorDict({"b": lazy_stack(rows), "more": torch.ones(3)}, [3])]
+    )
+    assert torch.equal(below.contiguous()["b"].content, stack.contiguous().content)

@@ -129,7 +129,12 @@ def coerce_node(node: Any, value: Any, non_blocking: bool = False, key: str = ""
     if -1 in batch_size and (dealt := _deal(node, key, value, non_blocking)) is not None:
         return dealt
     if value.batch_size[: len(batch_size)] != batch_size:
-        value = _rebatched(node, value, non_blocking)
+        try:
+            value = _rebatched(node, value, non_blocking)
+        except RuntimeError as error:
+            if is_branch(value):
+                raise
+            raise batch_mismatch(key, batch_size, value.batch_size) from error
     device = node.device
     if device is not None and value.device != device:
         value = value.to(device, non_blocking=non_blocking)

@@ -77,6 +77,10 @@ class Wrapper(Waist):
         inner = [part._tensordict if isinstance(part, Wrapper) else part for part in parts]
         return self._wrap(self._tensordict._like(inner, stack_dim, named))
 
+    def _dense(self, must: bool = False) -> Self | None:
+        inner = self._tensordict._dense(must)
+        return None if inner is None else self._wrap(inner)
+
     def _peek(self, key: str) -> Any:
         return self._tensordict._peek(key)
 
