@@ -11,10 +11,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tensordict_core::file::{SaveOptions, SavePlan, Stayed, Tensor, save};
+use tensordict_core::file::{SaveOptions, SavePlan, Tensor, save};
 use tensordict_core::key::KeyPath;
 use tensordict_core::memmap::Map;
-use tensordict_core::metadata::Naming;
 use tensordict_core::reader::{Field, Leaf, Level, ReadOptions, read};
 use tensordict_core::schema::DType;
 use tensordict_core::tree::{Node, Tree};
@@ -111,11 +110,8 @@ pub(crate) fn run(folder: &Path, out: Option<&Path>) -> Result<()> {
         })
     })?;
     let options = SaveOptions {
-        stayed: Stayed::ALWAYS,
-        naming: Naming::Robust,
-        copy_existing: false,
         replace: true,
-        durable: false,
+        ..SaveOptions::default()
     };
     save(out, &SavePlan::of(&tensors), options).map(drop)
 }

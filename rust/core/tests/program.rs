@@ -9,9 +9,8 @@
 #[allow(dead_code, reason = "its `main` is not called")]
 mod program;
 
-use tensordict_core::file::{SaveOptions, SavePlan, Stayed, Tensor, save};
+use tensordict_core::file::{SaveOptions, SavePlan, Tensor, save};
 use tensordict_core::memmap::Map;
-use tensordict_core::metadata::Naming;
 use tensordict_core::reader::{Field, ReadOptions, read};
 use tensordict_core::schema::{DType, LeafSchema};
 use tensordict_core::tree::{Node, Tree};
@@ -48,11 +47,8 @@ fn numbers_are_doubled_and_the_tree_is_the_same() {
     tree.push("below", Node::Level(below)).unwrap();
     tree.push("none", tensor(DType::F32, &[2, 0], &[])).unwrap();
     let options = SaveOptions {
-        stayed: Stayed::ALWAYS,
-        naming: Naming::Robust,
-        copy_existing: false,
         replace: true,
-        durable: false,
+        ..SaveOptions::default()
     };
     save(&from, &SavePlan::of(&tree), options).unwrap();
     program::run(&from, Some(&to)).unwrap();
