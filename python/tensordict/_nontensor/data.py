@@ -24,7 +24,7 @@ from tensordict._nontensor.values import copied, holders, interchangeable, neste
 from tensordict._ops.coerce import as_device, as_size
 from tensordict._ops.take import take_state
 from tensordict._ops.trees import copy_nodes
-from tensordict._ops.waist import Join
+from tensordict._ops.waist import Join, Waist
 from tensordict._ops.writes import Writes
 from tensordict._td import TensorDict
 from tensordict._tensorclass.cls import TensorClass
@@ -44,7 +44,54 @@ class _Shape:
     _is_non_tensor: bool = True
 
 
-class NonTensorDataBase(TensorClass):
+class HoldsObjects(Waist):
+    """A node without entries, which holds Python objects: one for all its elements, or one for each.
+
+    Its kinds say how objects are taken over (`_take_objects`) and which of them are refused (`_check_objects`).
+    """
+
+    __slots__ = ()
+
+    def _take_objects(self, value: Any, index: Index | None) -> Any:
+        """Takes over the objects of `value`, in the rows at an index if there is one; gives the node that has them then."""
+        raise NotImplementedError
+
+    def _check_objects(self, value: Any, size: Size, rows: bool = False) -> Any:
+        """Raises where `value` cannot be written into all elements, or into rows of the batch size `size`, for what it is."""
+        raise NotImplementedError
+
+    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
+        if not check:
+            return self._take_objects(value, index)
+        size = self.batch_size
+        return self._check_objects(value, size if index is None else index.shape(size), index is not None)
+
+    def _kept(self) -> Callable[[], None] | None:
+        return kept(self) if self.is_memmap() else None
+
+    def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
+        return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
+
+    @classmethod
+    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
+        from tensordict._nontensor.stack import joined, stacked
+
+        return stacked(items, dim, name) if how == "lazy" else joined(items, dim, how == "cat")
+
+    def is_empty(self) -> bool:
+        """False: there are objects."""
+        return False
+
+    def filter_empty_(self) -> Self:
+        """Removes nothing."""
+        return self
+
+    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Any:
+        """This node: it has no entries to leave out."""
+        return self
+
+
+class NonTensorDataBase(HoldsObjects, TensorClass):
     """What holds one Python object for a batch.
 
     It is a tensorclass around an empty tensordict, which has the batch size, device, names and lock; the object stands
@@ -125,9 +172,6 @@ class NonTensorDataBase(TensorClass):
             except BaseException:
                 object.__setattr__(self, "_data", before)
                 raise
-
-    def _kept(self) -> Callable[[], None] | None:
-        return kept(self) if self.is_memmap() else None
 
     def _held(self) -> Callable[[], None]:
         """What puts the object back that this has now, not in its file."""
@@ -236,10 +280,7 @@ class NonTensorDataBase(TensorClass):
                 "Call maybe_to_stack() to get a NonTensorStack, which holds a value for each element."
             )
 
-    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
-        if check:
-            size = self.batch_size
-            return self._check_objects(value, size if index is None else index.shape(size), index is not None)
+    def _take_objects(self, value: Any, index: Index | None) -> Any:
         if index is not None and self.batch_size and not self._has(value):
             stack = self.maybe_to_stack()
             stack._assign(index, value)
@@ -259,7 +300,6 @@ class NonTensorDataBase(TensorClass):
         return stack
 
     def _check_objects(self, value: Any, size: Size, rows: bool = False) -> Any:
-        """Raises where `value` cannot be written into all elements, or into rows of the batch size `size`, for what it is."""
         check_own_file(self)
         if isinstance(value, TensorCollection) and not value._is_non_tensor:
             raise _refused(self, value)
@@ -274,15 +314,6 @@ class NonTensorDataBase(TensorClass):
     def _has(self, value: Any) -> bool:
         """Whether an object, or that of a holder, is the one that this has, or cannot be told from it."""
         return interchangeable(value._data if _is_holder(value) else value, self._data)
-
-    def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
-        return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
-
-    @classmethod
-    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
-        from tensordict._nontensor.stack import joined, stacked
-
-        return stacked(items, dim, name) if how == "lazy" else joined(items, dim, how == "cat")
 
     # Methods that see the object.
 
@@ -334,18 +365,6 @@ class NonTensorDataBase(TensorClass):
     def update_at_(self, input_dict_or_td: Any, idx: Any, clone: bool = False, **kwargs: Any) -> Self:
         """Takes over the object of another holder for the rows at an index: all of them, or it has to be the same."""
         self._assign(parse(idx, self.batch_size), input_dict_or_td)
-        return self
-
-    def is_empty(self) -> bool:
-        """False: there is an object."""
-        return False
-
-    def filter_empty_(self) -> Self:
-        """Removes nothing."""
-        return self
-
-    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Any:
-        """This holder: it has no entries to leave out."""
         return self
 
     def to_tensordict(self, *, retain_none: bool | None = None) -> Any:

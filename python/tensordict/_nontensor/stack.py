@@ -20,15 +20,14 @@ from tensordict._kernel.numbering import Sources
 from tensordict._kernel.settings import CAPTURE_NON_TENSOR_STACK
 from tensordict._lazy.moves import Places, changed
 from tensordict._lazy.stack import LazyStackedTensorDict
-from tensordict._nontensor.data import MetaData, NonTensorData, NonTensorDataBase, check_own_file, chosen, compared, kept
+from tensordict._nontensor.data import HoldsObjects, MetaData, NonTensorData, NonTensorDataBase, check_own_file, compared
 from tensordict._nontensor.values import alike, holders, nested, same, sources
 from tensordict._ops.trees import copy_nodes
-from tensordict._ops.waist import Join
 from tensordict._ops.writes import Writes
-from tensordict._types import Key, Names, TensorCollection
+from tensordict._types import Names, TensorCollection
 
 
-class NonTensorStack(LazyStackedTensorDict):
+class NonTensorStack(HoldsObjects, LazyStackedTensorDict):
     """Python objects for the elements of a batch: the lazy stack of what holds them.
 
     It moves with a batch as a tensor does. `td[key]` gives the objects as a list, and what is put into that list is written
@@ -57,10 +56,6 @@ class NonTensorStack(LazyStackedTensorDict):
     def from_nontensordata(cls, non_tensor: Any) -> Any:
         """A stack with the object of a holder for each element."""
         return non_tensor.maybe_to_stack()
-
-    @classmethod
-    def _joined(cls, items: Sequence[Any], dim: int, how: Join, name: str | None = None) -> Any:
-        return stacked(items, dim, name) if how == "lazy" else joined(items, dim, how == "cat")
 
     @classmethod
     def from_list(cls, input: Iterable[Any], **options: Any) -> Any:
@@ -237,9 +232,6 @@ class NonTensorStack(LazyStackedTensorDict):
                 put_back()
             raise
 
-    def _kept(self) -> Callable[[], None] | None:
-        return kept(self) if self.is_memmap() else None
-
     def _held(self) -> Callable[[], None]:
         """What puts the objects back that this has now, not in their file."""
         members = self.tensordicts.copy()
@@ -252,10 +244,8 @@ class NonTensorStack(LazyStackedTensorDict):
 
         return put_back
 
-    def _taking(self, value: Any, index: Index | None = None, non_blocking: bool = False, check: bool = False) -> Any:
+    def _take_objects(self, value: Any, index: Index | None) -> Any:
         size = self.batch_size
-        if check:
-            return self._check_objects(value, size if index is None else index.shape(size), index is not None)
         if index is not None:
             self._put_rows(index, value)
         elif -1 in size:
@@ -280,9 +270,6 @@ class NonTensorStack(LazyStackedTensorDict):
 
     def _set_str(self, key: str, value: Any) -> None:
         raise AttributeError(f"a {type(self).__name__} holds objects and has no entries, got the key {key!r}")
-
-    def _combined(self, other: Any, function: Callable[..., Any], *args: Any) -> Any:
-        return chosen(self, args[0], other) if function is torch.where else compared(self, other, function)
 
     # Methods that see the objects.
 
@@ -320,18 +307,6 @@ class NonTensorStack(LazyStackedTensorDict):
         if not isinstance(tensordict, TensorCollection):
             tensordict = [_holder(item) for item in tensordict]
         super().extend(tensordict)
-
-    def is_empty(self) -> bool:
-        """False: there are objects."""
-        return False
-
-    def filter_empty_(self) -> Self:
-        """Removes nothing."""
-        return self
-
-    def select(self, *keys: Key, inplace: bool = False, strict: bool = True, as_tensordict: bool = False) -> Any:
-        """This stack: it has no entries to leave out."""
-        return self
 
     def __eq__(self, other: object) -> Any:
         return compared(self, other, torch.eq) if _has_objects(other) else NotImplemented
