@@ -28,13 +28,19 @@ def module_tree(module: nn.Module, as_module: bool, lock: bool, use_state_dict: 
     return out.lock_() if lock else out
 
 
-def stacked_trees(modules: tuple[nn.Module, ...], as_module: bool, use_state_dict: bool, lazy: bool, expand: bool) -> Any:
+def stacked_trees(
+    modules: tuple[nn.Module, ...], as_module: bool, lock: bool, use_state_dict: bool, lazy: bool, expand: bool
+) -> Any:
     """The parameters and buffers of several modules, one after the other (see `ModuleConversions.from_modules`)."""
     if not modules:
         raise RuntimeError("from_modules takes at least one module, got none")
     trees = [module_tree(module, as_module, False, use_state_dict, True) for module in modules]
-    if lazy:
-        return lazy_stack(trees)
+    out = lazy_stack(trees) if lazy else _dense_trees(trees, expand)
+    return out.lock_() if lock else out
+
+
+def _dense_trees(trees: list[Any], expand: bool) -> Any:
+    """The stack of the trees of several modules, whose parameters are new ones."""
     stacked = stack_tensordicts([map_leaves(tree, lambda leaf: leaf.data) for tree in trees])
     leaves: list[Any] = []
     made = collect(stacked, leaves)
@@ -125,8 +131,7 @@ class ModuleConversions(Waist):
         >>> torch.vmap(call, (0, None))(params, torch.ones(5, 3)).shape
         torch.Size([4, 5, 1])
         """
-        out = stacked_trees(modules, as_module, use_state_dict, lazy_stack, expand_identical)
-        return out.lock_() if lock else out
+        return stacked_trees(modules, as_module, lock, use_state_dict, lazy_stack, expand_identical)
 
     def to_module(
         self,
@@ -332,5 +337,4 @@ def from_modules(
     expand_identical: bool = False,
 ) -> Any:
     """The parameters and buffers of several modules, stacked (see `TensorDict.from_modules`)."""
-    out = stacked_trees(modules, as_module, use_state_dict, lazy_stack, expand_identical)
-    return out.lock_() if lock else out
+    return stacked_trees(modules, as_module, lock, use_state_dict, lazy_stack, expand_identical)

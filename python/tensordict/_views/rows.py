@@ -70,17 +70,12 @@ class _SubTensorDict(View):
         return self._view(self._source._get_str(key))
 
     def _set_str(self, key: str, value: Any) -> None:
-        if not self._is_in_members(self._source) and key not in self._source._fields():
+        if not self._source._stacked and key not in self._source._fields():
             if self._source.is_locked:
                 raise RuntimeError(LOCKED)
             self._source._set_str(key, fresh_rows(self._source, self._parsed, key, value))
         else:
             self._store_at((key,), value)
-
-    @staticmethod
-    def _is_in_members(node: Any) -> bool:
-        """Whether the entries of a node are those of its members, of which it gives copies."""
-        return bool(node._stacked)
 
     def _store_at(self, path: Path, value: Any) -> None:
         """Writes into the rows of the parent's entry at a path."""
@@ -88,7 +83,7 @@ class _SubTensorDict(View):
         target = holder._peek(last) if last in holder._fields() else None
         if isinstance(target, TensorCollection):
             self._store(target, value)
-        elif self._is_in_members(holder):
+        elif holder._stacked:
             holder._assign(self._parsed, {last: value})
         else:
             self._store(holder._get_str(last), value)
@@ -113,7 +108,7 @@ class _SubTensorDict(View):
         plan.put_call(partial(self._put, index, plan.own(value)))
 
     def _put(self, index: Index, value: Any) -> None:
-        if self._is_in_members(self._source) and type(index.key) is slice and index.key == slice(None):
+        if self._source._stacked and type(index.key) is slice and index.key == slice(None):
             self._source._assign(self._parsed, value)  # also where the members are unlike, and have no rows to be read
             return
         # the rows of rows may be copies, so they are changed and written back
@@ -131,7 +126,7 @@ class _SubTensorDict(View):
         self._store_at((key,), value)
 
     def update(self, input_dict_or_td: Any = None, clone: bool = False, inplace: bool = False, **kwargs: Any) -> Self:
-        if self._is_in_members(self._source) and not kwargs and isinstance(input_dict_or_td, (TensorCollection, Mapping)):
+        if self._source._stacked and not kwargs and isinstance(input_dict_or_td, (TensorCollection, Mapping)):
             self._source._assign(self._parsed, input_dict_or_td)
             return self
         return super().update(input_dict_or_td, clone, inplace, **kwargs)
